@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..inference.latent.latent_terms import OneFunction, latent_likelihood
+from ..inference.latent.latent_terms import OneFunction
+from ..inference.latent.task_terms import TaskFunctions
 from ..models import LaplaceGP
 from ..models.laplace.rows import LaplaceRows
 from .objectives import Objective
@@ -34,17 +35,25 @@ class LaplaceObjective(Objective):
 
     def begin_at(self, rows: Tensor, mode: Tensor | None) -> None:
         """Let the search with blocks begin at the mode (n, 1) of some rows, where the others say nothing."""
-        if self.model.block_size is not None and mode is not None:
+        is_one = self.model.latent.num_functions == 1
+        if is_one and self.model.block_size is not None and mode is not None:
             self._mode = mode.new_zeros(len(self.x), 1)
             self._mode[rows] = mode
 
     @property
     def outputs(self) -> Tensor:
-        """The targets on the scale of the latent function, as far as that is known before the fit, (N, 1)."""
-        likelihood = latent_likelihood(self.model.likelihood)
-        if isinstance(likelihood, OneFunction):
-            return latent_targets(likelihood, likelihood.targets(self.y, self.x)).unsqueeze(-1)
-        return _standard(len(self.y)).unsqueeze(-1)
+        """The targets on the scale of the latent functions, as far as that is known before the fit, (N, T)."""
+        latent = self.model.latent
+        if isinstance(latent, OneFunction):
+            return latent_targets(latent, latent.targets(self.y, self.x)).unsqueeze(-1)
+        if not isinstance(latent, TaskFunctions):
+            return _standard(len(self.y)).unsqueeze(-1)
+        columns = latent.targets(self.y, self.x).clone()
+        for column in columns.unbind(-1):
+            is_there = ~torch.isnan(column)
+            if bool(is_there.any()):
+                column[is_there] = latent_targets(latent.cell, column[is_there])
+        return columns
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         if rows is not None:

@@ -12,6 +12,7 @@ from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
+from ..inference.latent.cells import functions_of_cells, observed_cells
 from ..inference.latent.laplace import LatentFunctions
 from ..inference.latent.local_laplace import LaplaceAtMode, LocalLaplace, log_evidence
 from . import timing
@@ -24,7 +25,7 @@ from .starts import random_rows
 from .strategies import Maximization
 
 _FEW, _MORE, _HELD_OUT = 500, 1000, 1000
-_EVALUATIONS = 25, 15
+_EVALUATIONS = 20, 12
 _TRIAL_EVALUATIONS, _TRIAL_ROWS = 6, 250
 _SHARE_OF_ERROR = 0.1
 
@@ -34,8 +35,8 @@ class _WithoutFeatures:
 
     num_scalar_features, is_complex = 0, False
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.exact_kernel, self.parameters = kernel, kernel.parameters
+    def __init__(self, kernel: Any) -> None:
+        self.exact_kernel, self.parameters = kernel.exact_kernel, kernel.parameters
         self.total_outputscale = torch.ones((), dtype=torch.float64)
 
     def scalar_features(self, x: Tensor) -> Tensor:
@@ -44,18 +45,23 @@ class _WithoutFeatures:
 
 
 class LatentSubset(Objective):
-    """Laplace's evidence of the exact kernel on some rows (n,), searched from the mode of the last evaluation."""
+    """Laplace's evidence of the exact kernel on some rows (n,), or their cells, searched from the last mode."""
 
     centers_inputs: ClassVar[bool] = False
 
     def __init__(self, model: Any, x: Tensor, y: Tensor, rows: Tensor, moments: DataMoments) -> None:
         self.model, self.moments = model, moments
-        self.functions = LatentFunctions(
-            _WithoutFeatures(model.covar_module.exact_kernel), model.mean_module, model.latent
-        )
-        self.is_part, self.x = len(rows) < len(x), x[rows]
-        self.y = self.functions.likelihood.targets(y[rows], self.x)
+        cells = functions_of_cells(LatentFunctions(model.covar_module, model.mean_module, model.latent))
+        self.kernel = _WithoutFeatures(cells.kernel)
+        self.functions = LatentFunctions(self.kernel, cells.mean, cells.likelihood)
+        self.is_part, self.inputs = len(rows) < len(x), x[rows]
+        self.x, self.y = self._cells(self.inputs, y[rows])
         self.mode: Tensor | None = None
+        self.latent: Tensor | None = None
+
+    def _cells(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Checked rows, or the observed cells of tables."""
+        return observed_cells(x, self.model.latent.targets(y, x))
 
     @property
     def tolerance(self) -> float:
@@ -71,10 +77,11 @@ class LatentSubset(Objective):
     def _at_mode(self, rows: Tensor | None = None) -> LaplaceAtMode:
         x, y = (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])
         problem = LocalLaplace(self.functions, x, y, [torch.arange(len(x), device=x.device)])
-        mode = problem.mode(self.mode if rows is None else None)
+        start = None if rows is not None or self.latent is None else problem.start_at(self.latent)
+        at = LaplaceAtMode(problem, problem.mode(start))
         if rows is None:
-            self.mode = mode
-        return LaplaceAtMode(problem, mode)
+            self.latent, self.mode = at.latent, at.weights
+        return at
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         return log_evidence(self._at_mode(rows))
@@ -83,17 +90,17 @@ class LatentSubset(Objective):
         return self.evidence()
 
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
-        return self.model.covar_module.exact_kernel, self.x
+        return self.model.covar_module.exact_kernel, self.inputs
 
     @torch.no_grad()
     def loss(self, x: Tensor, y: Tensor) -> float:
         """The mean negative log density of other targets, given these rows; infinite where there is none."""
-        at, kernel = self._at_mode(), self.model.covar_module.exact_kernel
+        at, kernel = self._at_mode(), self.kernel.exact_kernel
+        x, targets = self._cells(x, y)
         cross = to_dense(kernel(self.x, x)).double()
         mean = self.functions.mean_at(x).squeeze(-1) + (cross.mT @ at.weights).squeeze(-1)
         variance = kernel(x, diag=True).double() - at.posterior.sites[0].reduction(cross)
         latent = MultivariateNormal(mean, torch.diag(variance.clamp_min(1e-12)))
-        targets = self.functions.likelihood.targets(y, x)
         loss = -float(self.model.likelihood.log_marginal(targets, latent).mean())
         return loss if math.isfinite(loss) else math.inf
 
@@ -102,6 +109,7 @@ class LatentSubset(Objective):
 class FromFewRows(Maximization):
     """Laplace's evidence of the exact kernel on 500 random rows with lengthscales of known ratios, then 1,000 with all.
 
+    For T tasks so many cells, whether observed or not.
     The parameters with which these rows predict others best are kept, and the model is fitted to all rows.
 
     :param initialize: whether starting values come from the data.
@@ -112,19 +120,20 @@ class FromFewRows(Maximization):
         if not isinstance(objective, LaplaceObjective):
             raise ValueError(f"expected a LaplaceGP for few rows, got {type(objective.model).__name__}; use another")
         count, x, y = objective.num_rows, objective.x, objective.y
-        every = random_rows(count, _MORE + _HELD_OUT).to(x.device)
+        few, more, held_out = (size // training.model.latent.num_functions for size in (_FEW, _MORE, _HELD_OUT))
+        every = random_rows(count, more + held_out).to(x.device)
         deadline = training.deadline.earlier(training.fit_seconds)
         best, lowest, chosen = None, math.inf, None
-        for size, limit, is_tied in zip((_FEW, _MORE), _EVALUATIONS, (True, False), strict=True):
+        for size, limit, is_tied in zip((few, more), _EVALUATIONS, (True, False), strict=True):
             limit = min(limit, training.limit - training.used)
             if limit < 1 or (chosen is not None and not deadline.allows()):
                 break
             subset = LatentSubset(training.model, x, y, every[:size], objective.moments)
             trials = min(_TRIAL_EVALUATIONS, limit // 4) if is_tied else 0
-            rows = f"{len(subset.x)} rows"
+            rows = f"{len(subset.inputs)} rows"
             training.ascend("subset", rows, subset, limit, deadline, trials, seconds=0.0, is_tied=is_tied)
             training.initialize = False
-            loss = self._held_out_loss(training, subset, x[every[_MORE:]], y[every[_MORE:]])
+            loss = self._held_out_loss(training, subset, x[every[more:]], y[every[more:]])
             if chosen is None or loss <= lowest:
                 lowest, chosen = loss, subset
                 best = [p.detach().clone() for p in training.model.parameters()]
@@ -132,7 +141,7 @@ class FromFewRows(Maximization):
             with torch.no_grad():
                 for parameter, value in zip(training.model.parameters(), best, strict=True):
                     parameter.copy_(value)
-            objective.begin_at(every[: len(chosen.x)], chosen.mode)
+            objective.begin_at(every[: len(chosen.inputs)], chosen.mode)
         training.source = "a random subset"
         return training.finish()
 

@@ -5,11 +5,12 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel, ScaleKernel
+from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import BernoulliLikelihood
 from gpytorch.means import ConstantMean
 
 import rfgp
+from rfgp.likelihoods import PoissonLikelihood
 from rfgp.models import LaplaceGP
 from rfgp.training import latent_subset
 from rfgp.training.coordinates import Coordinates
@@ -114,8 +115,21 @@ def test_noise_of_students_t_is_learned_and_classes_are_refused(few):
     torch.manual_seed(1)
     y = torch.sin(3.0 * x[:, 0]) + 0.1 * torch.randn(ROWS) + 3.0 * (torch.rand(ROWS) < 0.05)
     model = model_of(x, gpytorch.likelihoods.StudentTLikelihood())
-    rfgp.fit(model, x, y, progress=False)
+    rfgp.fit(model, x, y, progress=False, max_evaluations=20)
     assert 0.002 < float(model.likelihood.noise.detach()) < 0.05
     classes = model_of(x, gpytorch.likelihoods.SoftmaxLikelihood(2, 2, mixing_weights=False), block_size=None)
     with pytest.raises(ValueError, match="one latent function"):
         rfgp.fit(classes, x, (y > 0).long(), strategy="subset", progress=False)
+
+
+def test_counts_of_tasks_with_missing_cells(few):
+    x, _ = data(120)
+    f = torch.stack([torch.sin(3.0 * x[:, 0]), 1.0 - torch.sin(3.0 * x[:, 0])], dim=-1)
+    y = torch.poisson((1.0 + f).exp(), generator=torch.Generator().manual_seed(0))
+    y[::5, 0] = float("nan")
+    exact = MultitaskKernel(RBFKernel(ard_num_dims=3), num_tasks=2, rank=1)
+    kernel = rfgp.approximate(exact, 12, method="landmarks", train_inputs=x, seed=0)
+    model = LaplaceGP(kernel, PoissonLikelihood(), ConstantMean(), block_size=40)
+    rfgp.fit(model, x, y, progress=False, max_evaluations=20)
+    error = (model.posterior(x).mean.detach() - (1.0 + f)).square().mean().sqrt()
+    assert error < 0.6 * f.std()

@@ -85,7 +85,7 @@ class BlockSites:
 
     def _add_concave(self, chosen: Tensor, root: Tensor) -> None:
         near = self.residual[chosen]
-        left = -near @ self.inverse()
+        left = -self.times(near.mT).mT
         left[torch.arange(len(chosen)), chosen] += 1.0
         factor = factor_of(torch.eye(len(chosen)).to(near) - root * (left @ near.mT) * root.mT)
         self.log_determinant = self.log_determinant + log_determinant_of(factor)

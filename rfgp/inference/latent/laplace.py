@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Self
 
 import torch
-from gpytorch.means import Mean
+from gpytorch.means import Mean, MultitaskMean
 from torch import Tensor
 
 from ... import linalg
@@ -23,7 +23,7 @@ from ..sums.summation import sum_over_rows
 from .latent_terms import LatentLikelihood, Terms
 
 Batches = Iterable[tuple[Tensor, Tensor]]
-"""Checked inputs (N, d) and targets (N,), which can be gone through again and again."""
+"""Checked inputs (N, d) and targets (N,) or (N, T), which can be gone through again and again."""
 
 
 class LaplaceSums(NamedTuple):
@@ -58,6 +58,8 @@ class LaplaceSums(NamedTuple):
 class LatentFunctions:
     r"""Latent functions :math:`f_q(x) = m_q(x) + \psi(x)^\top v_q` and the likelihood of rows given them.
 
+    The weights :math:`v = w A^\top` mix independent ones, w (D, R), one for every function or for the rank of tasks.
+
     :param dtype: the dtype of Gram products; None for float64, or float32 for chunks of small curvature.
     """
 
@@ -65,10 +67,22 @@ class LatentFunctions:
         self.kernel, self.mean, self.likelihood, self.dtype = kernel, mean, likelihood, dtype
 
     @property
-    def scale(self) -> Tensor:
-        """The roots of the output scales, (Q,), in float64."""
-        root: Tensor = self.kernel.output_factor()
-        return root.double().reshape(-1).expand(self.likelihood.num_functions)
+    def mixing(self) -> Tensor:
+        """A, (Q, R), in float64: the roots of output scales on its diagonal, or a root of the covariance of tasks."""
+        factor: Any = self.kernel.output_factor()
+        count = self.likelihood.num_functions
+        if isinstance(factor, Tensor):
+            return torch.diag_embed(factor.double().reshape(-1).expand(count))
+        root: Tensor = factor.covariance_root
+        return root.double()
+
+    def of_weights(self, weights: Tensor) -> Tensor:
+        r"""The weights :math:`v_q` of the functions, (D, Q), for independent weights w, (D, R)."""
+        return weights @ self.mixing.mT
+
+    def to_weights(self, slope: Tensor) -> Tensor:
+        """The gradient in independent weights, (D, R), from that in the weights of the functions, (D, Q)."""
+        return slope @ self.mixing
 
     @property
     def num_features(self) -> int:
@@ -83,6 +97,8 @@ class LatentFunctions:
     def mean_at(self, x: Tensor) -> Tensor:
         """The mean functions at x (..., N, d), (..., N, Q), in float64."""
         values: Tensor = self.mean(x)
+        if isinstance(self.mean, MultitaskMean):
+            return values.double()
         is_batch = values.dim() == x.dim()
         columns = values.movedim(0, -1) if is_batch else values.unsqueeze(-1)
         return columns.double().expand(*columns.shape[:-1], self.likelihood.num_functions)
@@ -94,7 +110,7 @@ class LatentFunctions:
 
     def distribution(self, x: Tensor, posterior: GaussianPosterior) -> MultivariateNormal:
         """The (multitask) normal distribution of one function at x (..., N, d), or of several at x (N, d); lazy."""
-        factor = KroneckerFactor(torch.diag_embed(self.scale), self.num_features)
+        factor = KroneckerFactor(self.mixing, self.num_features)
         tracks = torch.is_grad_enabled()
 
         def features(x: Tensor) -> Tensor:
@@ -107,9 +123,9 @@ class LatentFunctions:
         values = checks.no_overflow(joined(parts, x.shape[-2]), x) + self.mean_at(x)
         covariance = WeightSpaceCovariance(x.clone(), posterior, factor, features)
         residual: Tensor | None = self.kernel.residual_variance(x)
-        if self.likelihood.num_functions == 1:
+        if self.likelihood.num_functions == 1 and not self.kernel.has_output_factor:
             return MultivariateNormal(values.squeeze(-1).to(x.dtype), plus_residual(covariance, residual))
-        if residual is not None:
+        if residual is not None and not self.kernel.has_output_factor:
             residual = residual.mT if residual.dim() == x.dim() else residual.unsqueeze(-1)
             residual = residual.expand(*x.shape[:-1], self.likelihood.num_functions).flatten(-2)
         return MultitaskMultivariateNormal(values.to(x.dtype), plus_residual(covariance, residual))
@@ -195,7 +211,7 @@ class _LatentRows:
         dtype = self._dtype(features, terms.curvature)
         for pair, curvature in enumerate(terms.curvature.unbind(-1)):
             _add_gram(total.gram[pair], features, curvature, dtype)
-            if self.functions.likelihood.num_functions == 1 and bool((curvature < 0).any()):
+            if self.functions.likelihood.is_by_function and bool((curvature < 0).any()):
                 is_concave = curvature < 0
                 if total.concave is None:
                     total.concave = torch.zeros_like(total.gram)
@@ -205,7 +221,7 @@ class _LatentRows:
         if self.functions.dtype is not None:
             return self.functions.dtype
         largest = float(curvature.abs().max())
-        scale = float(self.functions.scale.detach().square().max())
+        scale = float(self.functions.mixing.detach().square().sum(-1).max())
         noise = 1.0 / largest if largest > 0.0 else float("inf")
         return product_dtype(features.dtype, noise, lambda: scale * largest_square(features))
 

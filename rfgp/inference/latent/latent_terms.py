@@ -57,6 +57,11 @@ class LatentLikelihood(abc.ABC):
         """Whether the pairs are all that there are."""
         return True
 
+    @property
+    def is_by_function(self) -> bool:
+        """Whether rows say nothing of two functions together."""
+        return self.has_full_hessian and len(self.pairs) == self.num_functions
+
     def product(self, f: Tensor, direction: Tensor) -> Tensor:
         """The full second derivative times a direction, W_i d_i, (N, Q), where only some pairs are in the terms."""
         raise ValueError(f"expected a likelihood of several functions, got {_name(self.likelihood)}; use its curvature")

@@ -53,14 +53,25 @@ class LocalLaplace(NewtonSearch):
         return Point(weights, terms, value, self.prior.times(terms.slope - weights)[1])
 
     def direction(self, point: Point) -> Tensor:
-        curvature = point.sums.curvature.squeeze(-1)
+        posterior, _ = self._posterior(point.sums.curvature)
+        return posterior.solve(point.sums.slope - point.weights)
+
+    @torch.no_grad()
+    def start_at(self, latent: Tensor) -> Tensor:
+        """The weights after a Newton step from any functions less their mean, (N, 1), such as a mode of other kernels."""
+        terms = self.terms(latent)
+        posterior, curvature = self._posterior(terms.curvature)
+        return posterior.solve(curvature * latent + terms.slope)
+
+    def _posterior(self, curvature: Tensor) -> tuple[SitePosterior, Tensor]:
+        """The posterior by terms of a curvature (N, 1), and that curvature, without what makes it improper."""
         try:
-            posterior = SitePosterior(self.prior, curvature)
+            return SitePosterior(self.prior, curvature.squeeze(-1)), curvature
         except ValueError:
             if not bool((curvature < 0).any()):
                 raise
-            posterior = SitePosterior(self.prior, curvature.clamp_min(0.0))
-        return posterior.solve(point.sums.slope - point.weights)
+            positive = curvature.clamp_min(0.0)
+            return SitePosterior(self.prior, positive.squeeze(-1)), positive
 
 
 def log_evidence(at: LaplaceAtMode) -> Tensor:

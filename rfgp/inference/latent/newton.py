@@ -15,11 +15,16 @@ _SOLVER_ITERATIONS = 1000
 
 
 class Precision:
-    r"""The Cholesky factor of :math:`B = I + a a^\top \odot G`, or of its diagonal blocks: G (P, D, D), a (Q,)."""
+    r"""The Cholesky factor of B, of weights w (D, R) one after the other, or of its diagonal blocks.
 
-    def __init__(self, gram: Tensor, scale: Tensor, is_full: bool) -> None:
-        self.num_functions = len(scale)
-        self.factor = factor_of(precision_matrix(gram, scale, is_full))
+    :param gram: G, (P, D, D), for pairs of functions.
+    :param mixing: A, (Q, R).
+    """
+
+    def __init__(self, gram: Tensor, mixing: Tensor, is_full: bool) -> None:
+        self.num_sets = mixing.shape[-1]
+        self.matrix = precision_matrix(gram, mixing, is_full)
+        self.factor = factor_of(self.matrix)
 
     @property
     def log_determinant(self) -> Tensor:
@@ -27,17 +32,26 @@ class Precision:
         return log_determinant_of(self.factor).sum()
 
     def solve(self, values: Tensor) -> Tensor:
-        """B^-1 times weights (D, Q)."""
+        """B^-1 times weights (D, R)."""
         columns = values.mT.reshape(*self.factor.shape[:-1], 1)
-        return torch.cholesky_solve(columns, self.factor).reshape(self.num_functions, -1).mT
+        return torch.cholesky_solve(columns, self.factor).reshape(self.num_sets, -1).mT
 
 
-def precision_matrix(gram: Tensor, scale: Tensor, is_full: bool) -> Tensor:
-    r"""The matrix :math:`B = I + a a^\top \odot G` of all functions, (1, Q D, Q D), or its blocks, (Q, D, D)."""
-    count, width = len(scale), gram.shape[-1]
-    if not is_full or count == 1:
-        matrix = gram * scale.square()[:, None, None]
+def precision_matrix(gram: Tensor, mixing: Tensor, is_full: bool) -> Tensor:
+    r"""The matrix :math:`B = I + \sum_{q q'} a_q a_{q'}^\top \otimes G_{q q'}`, (1, R D, R D), or blocks, (R, D, D).
+
+    :param gram: G, for all pairs of Q functions, or for each with itself, (P, D, D).
+    :param mixing: A, (Q, R), with rows :math:`a_q`; diagonal where there are pairs of different functions.
+    """
+    (count, num_sets), width = mixing.shape, gram.shape[-1]
+    if not is_full:
+        matrix = gram * mixing.diagonal().square()[:, None, None]
+    elif len(gram) == count:
+        products = mixing.mT.unsqueeze(-2) * mixing.mT
+        blocks = (products.flatten(0, 1) @ gram.flatten(1)).reshape(num_sets, num_sets, width, width)
+        matrix = blocks.transpose(1, 2).reshape(1, num_sets * width, num_sets * width)
     else:
+        scale = mixing.diagonal()
         table = torch.zeros(count, count, dtype=torch.long, device=gram.device)
         rows, columns = torch.triu_indices(count, count, device=gram.device)
         table[rows, columns] = table[columns, rows] = torch.arange(len(rows), device=gram.device)
@@ -54,28 +68,28 @@ class LaplaceProblem(NewtonSearch):
         self.is_full = functions.likelihood.has_full_hessian
 
     def zeros(self) -> Tensor:
-        """Weights of zero, (D, Q)."""
-        scale = self.functions.scale.detach()
-        return scale.new_zeros(self.functions.num_features, len(scale))
+        """Weights of zero, (D, R)."""
+        mixing = self.functions.mixing.detach()
+        return mixing.new_zeros(self.functions.num_features, mixing.shape[-1])
 
     @torch.no_grad()
     def point(self, weights: Tensor) -> Point:
         """The log posterior at weights, by one pass over the rows."""
         self.num_passes += 1
-        scale = self.functions.scale
-        sums = self.functions.sums(self.batches, weights * scale)
+        functions = self.functions
+        sums = functions.sums(self.batches, functions.of_weights(weights))
         value = sums.log_density - 0.5 * weights.square().sum()
-        return Point(weights, sums, value, sums.slope * scale - weights)
+        return Point(weights, sums, value, functions.to_weights(sums.slope) - weights)
 
     def direction(self, point: Point) -> Tensor:
         """The Newton step, or one of ascent where the Hessian is not negative definite there."""
-        scale, sums = self.functions.scale.detach(), point.sums
+        mixing, sums = self.functions.mixing.detach(), point.sums
         try:
-            precision = Precision(sums.gram, scale, self.is_full)
+            precision = Precision(sums.gram, mixing, self.is_full)
         except ValueError:
             if sums.concave is None:
                 raise
-            precision = Precision(sums.gram + sums.concave, scale, self.is_full)
+            precision = Precision(sums.gram + sums.concave, mixing, self.is_full)
         if self.is_full:
             return precision.solve(point.gradient)
         size = float((point.gradient * precision.solve(point.gradient)).sum().clamp_min(0.0)) ** 0.5
@@ -86,12 +100,13 @@ class LaplaceProblem(NewtonSearch):
         """The inverse of the full Hessian at weights times values, (D, Q) each, by conjugate gradients if need be."""
         if self.is_full:
             return precision.solve(values)
-        scale = self.functions.scale
+        functions = self.functions
 
         def product(column: Tensor) -> Tensor:
             direction = column.reshape(values.shape)
-            passed = self.functions.hessian_product(self.batches, weights * scale, direction * scale)
-            return (direction + passed * scale).reshape(-1, 1)
+            mixed = functions.of_weights(weights), functions.of_weights(direction)
+            passed = functions.hessian_product(self.batches, *mixed)
+            return (direction + functions.to_weights(passed)).reshape(-1, 1)
 
         def precondition(column: Tensor) -> Tensor:
             return precision.solve(column.reshape(values.shape)).reshape(-1, 1)
@@ -112,11 +127,11 @@ class LaplaceProblem(NewtonSearch):
 
         Source: Rasmussen and Williams (2006), Eq. 3.32 and 5.23, in the weights of features.
         """
-        scale, functions = self.functions.scale, self.functions
-        sums = functions.sums(self.batches, weights * scale)
+        mixing, functions = self.functions.mixing, self.functions
+        sums = functions.sums(self.batches, functions.of_weights(weights))
         value = sums.log_density - 0.5 * weights.square().sum()
         try:
-            precision = Precision(sums.gram, scale, self.is_full)
+            precision = Precision(sums.gram, mixing, self.is_full)
         except ValueError:
             if sums.concave is None:
                 raise
@@ -126,16 +141,17 @@ class LaplaceProblem(NewtonSearch):
             ) from None
         value = value - 0.5 * precision.log_determinant
         if value.requires_grad:
-            slope = self._implicit(weights, sums.gram.detach(), scale.detach())
-            value = value + (slope * (sums.slope * scale - weights)).sum()
+            slope = self._implicit(weights, sums.gram.detach(), mixing.detach())
+            value = value + (slope * (functions.to_weights(sums.slope) - weights)).sum()
         return value, sums
 
-    def _implicit(self, weights: Tensor, gram: Tensor, scale: Tensor) -> Tensor:
+    def _implicit(self, weights: Tensor, gram: Tensor, mixing: Tensor) -> Tensor:
         """The derivative of the evidence in the mode, divided by the Hessian, (D, Q)."""
         leaf = gram.requires_grad_()
         with torch.enable_grad():
-            precision = Precision(leaf, scale, self.is_full)
+            precision = Precision(leaf, mixing, self.is_full)
             (by_gram,) = torch.autograd.grad(-0.5 * precision.log_determinant, leaf)
-        by_weights = self.functions.pull_back(self.batches, weights * scale, by_gram)
+        functions = self.functions
+        by_weights = functions.pull_back(self.batches, functions.of_weights(weights), by_gram)
         precision.factor = precision.factor.detach()
-        return self.solve(precision, weights, by_weights * scale)
+        return self.solve(precision, weights, functions.to_weights(by_weights))

@@ -14,10 +14,11 @@ from torch import Tensor
 
 from ...approximation.input_units import input_units
 from ...inference import GaussianPosterior, WeightPosterior, noise_model
+from ...inference.latent.cells import cells_of, functions_of_cells, observed_cells
 from ...inference.latent.laplace import LatentFunctions
 from ...inference.latent.local_laplace import LaplaceAtMode, LocalLaplace, log_evidence
 from ...inference.local import LocalRegression, LocalRows
-from ...likelihoods import MultivariateNormal
+from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
 from ..record import Record
 from .mode import check_shapes
 from .rows import LaplaceRows
@@ -30,6 +31,8 @@ _SMALLEST_PRECISION = 1e-15
 @dataclasses.dataclass(frozen=True)
 class LocalMode:
     r"""The mode :math:`\alpha = K^{-1} (f - m)` (N, 1) of a function at rows, and Laplace's approximation there.
+
+    For tasks the rows are the observed cells.
 
     :param rows: with columns (N, 4): targets, f - m, and slope and curvature of the log densities.
     :param mean: the mean of the weights, (D, 1).
@@ -49,7 +52,8 @@ class LocalMode:
         cls, functions: LatentFunctions, rows: LocalRows, start: Tensor | None, record: Record
     ) -> tuple[Self, Tensor, int]:
         """The mode given rows whose first column are the targets, with Laplace's evidence, and the number of passes."""
-        problem = LocalLaplace(functions, rows.x, rows.columns[:, 0], rows.partition.blocks)
+        cells = functions_of_cells(functions)
+        problem = LocalLaplace(cells, rows.x, rows.columns[:, 0], rows.partition.blocks)
         at = LaplaceAtMode(problem, problem.mode(start))
         evidence = log_evidence(at) if torch.is_grad_enabled() else at.value
         columns = [rows.columns[:, :1], at.latent, at.terms.slope, at.terms.curvature]
@@ -64,7 +68,8 @@ class LocalMode:
 
     def extended(self, x: Tensor, y: Tensor) -> tuple[LocalRows, Tensor]:
         """The rows with more of them, and where the search for their mode begins."""
-        columns = torch.nn.functional.pad(y.double().unsqueeze(-1), (0, 3))
+        x, y = observed_cells(x, y)
+        columns = torch.nn.functional.pad(y.unsqueeze(-1), (0, 3))
         rows, _ = self.rows.extended(x, columns, torch.ones_like(columns[:, 0]))
         return rows, torch.cat([self.weights, torch.zeros_like(columns[:, :1])])
 
@@ -91,13 +96,17 @@ class LocalMode:
     def distribution(
         self, functions: LatentFunctions, x: Tensor, posterior: GaussianPosterior, num_neighbors: int | None
     ) -> MultivariateNormal:
-        """The latent function at inputs, given the rows of their blocks, or the nearest ones."""
-        sites = self._sites[num_neighbors is not None]
+        """The latent functions at inputs, given the rows of their blocks, or the nearest ones."""
+        sites, cells = self._sites[num_neighbors is not None], functions_of_cells(functions)
+        has_tasks = cells is not functions
+        points = cells_of(x, functions.likelihood.num_functions) if has_tasks else x
         noise = noise_model(GaussianLikelihood())
-        regression = LocalRegression(functions.kernel, ZeroMean(), noise, sites, num_neighbors)
-        found: Any = regression.distribution(x, posterior)
-        mean = functions.mean_at(x).squeeze(-1).to(x.dtype)
-        return MultivariateNormal(found.mean + mean, found.lazy_covariance_matrix)
+        regression = LocalRegression(cells.kernel, ZeroMean(), noise, sites, num_neighbors)
+        found: Any = regression.distribution(points, posterior)
+        mean = found.mean + cells.mean_at(points).squeeze(-1).to(x.dtype)
+        if has_tasks:
+            return MultitaskMultivariateNormal(mean.reshape(len(x), -1), found.lazy_covariance_matrix)
+        return MultivariateNormal(mean, found.lazy_covariance_matrix)
 
     def to(self, device: torch.device) -> Self:
         """The same on a device."""
@@ -120,7 +129,7 @@ class LocalMode:
 
     def check(self, functions: LatentFunctions) -> None:
         """Raise a ValueError where it is no mode of these functions."""
-        width, count = functions.num_features, len(self.rows.x)
+        width, count = functions_of_cells(functions).num_features, len(self.rows.x)
         found = [tuple(part.shape) for part in (self.weights, self.rows.columns, self.mean, self.gram)]
         check_shapes(found, [(count, 1), (count, 4), (width, 1), (width, width)])
 
@@ -128,7 +137,15 @@ class LocalMode:
 def rows_in_blocks(model: Any, data: LaplaceRows, before: LocalMode | None) -> LocalRows:
     """The rows of a fit in blocks of at most ``model.block_size``; inputs keep their blocks during training."""
     inputs, targets = zip(*data, strict=True)
-    x, y = torch.cat(inputs), torch.cat(targets).double()
-    units = input_units(model.covar_module.exact_kernel, x)
+    x, y = observed_cells(torch.cat(inputs), torch.cat(targets))
+    units = _units(model, x)
     known = None if before is None else before.rows
     return LocalRows.of(x, y.unsqueeze(-1), torch.ones_like(y), units, model.block_size, known)
+
+
+def _units(model: Any, x: Tensor) -> Tensor:
+    """Units of the inputs in which distances are measured; cells of all tasks at an input are equally near."""
+    parts = model.covar_module.separated() if model.covar_module.has_output_factor else None
+    if parts is None:
+        return input_units(model.covar_module.exact_kernel, x)
+    return torch.nn.functional.pad(input_units(parts[0].exact_kernel, x[:, :-1]), (0, 1), value=float("inf"))

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...inference import GaussianPosterior, WeightPosterior
 from ...inference.latent.laplace import LaplaceSums, LatentFunctions
-from ...inference.latent.newton import LaplaceProblem, Precision
+from ...inference.latent.newton import LaplaceProblem, Precision, precision_matrix
 from ...inference.posterior.function_posterior import FunctionPosterior
 from ...likelihoods import MultivariateNormal
 from ..record import Record
@@ -20,7 +20,7 @@ from .rows import LaplaceRows
 
 @dataclasses.dataclass(frozen=True)
 class LaplaceMode:
-    """The mode (D, Q) of the weights, the sums over the training data there, and what both depend on."""
+    """The mode (D, R) of the weights, the sums over the training data there, and what both depend on."""
 
     weights: Tensor
     sums: LaplaceSums
@@ -39,16 +39,26 @@ class LaplaceMode:
 
     def posterior(self, functions: LatentFunctions) -> GaussianPosterior:
         """The posterior of the weights."""
-        scale, sums = functions.scale, self.sums
-        if len(scale) > 1:
-            factor = Precision(sums.gram, scale, functions.likelihood.has_full_hessian).factor
+        if functions.kernel.has_output_factor:
+            return self._posterior_of_tasks(functions)
+        mixing, sums = functions.mixing, self.sums
+        if len(mixing) > 1:
+            factor = Precision(sums.gram, mixing, functions.likelihood.has_full_hessian).factor
             return FunctionPosterior(factor, self.weights)
-        gram = sums.gram[0] * scale.square()
-        return WeightPosterior(gram, gram @ self.weights + sums.slope * scale)
+        gram = sums.gram[0] * mixing.square()
+        return WeightPosterior(gram, gram @ self.weights + sums.slope * mixing)
+
+    def _posterior_of_tasks(self, functions: LatentFunctions) -> GaussianPosterior:
+        """That of the weights (D R, 1), feature by feature, as the factor of a kernel of several outputs has them."""
+        matrix, (width, num_sets) = precision_matrix(self.sums.gram, functions.mixing, True)[0], self.weights.shape
+        gram = matrix.reshape(num_sets, width, num_sets, width).permute(1, 0, 3, 2).reshape(matrix.shape)
+        cross = gram @ self.weights.reshape(-1, 1)
+        gram.diagonal().sub_(1.0)
+        return WeightPosterior(gram, cross)
 
     def evidence(self, functions: LatentFunctions) -> Tensor:
         """The log evidence."""
-        precision = Precision(self.sums.gram, functions.scale, functions.likelihood.has_full_hessian)
+        precision = Precision(self.sums.gram, functions.mixing, functions.likelihood.has_full_hessian)
         return self.sums.log_density - 0.5 * (self.weights.square().sum() + precision.log_determinant)
 
     def distribution(
@@ -74,9 +84,9 @@ class LaplaceMode:
     def check(self, functions: LatentFunctions) -> None:
         """Raise a ValueError where it is no mode of these functions."""
         shapes = [tuple(part.shape) for part in (self.weights, self.sums.slope, self.sums.gram)]
-        width, likelihood = functions.num_features, functions.likelihood
-        weights = width, likelihood.num_functions
-        check_shapes(shapes, [weights, weights, (len(likelihood.pairs), width, width)])
+        width, (count, num_sets) = functions.num_features, functions.mixing.shape
+        pairs = len(functions.likelihood.pairs)
+        check_shapes(shapes, [(width, num_sets), (width, count), (pairs, width, width)])
 
 
 def check_shapes(shapes: Any, wanted: Any) -> None:

@@ -17,7 +17,6 @@ from ...approximation.map_holder import maps_kept_on_error
 from ...approximation.reference_tensor import reference_tensor
 from ...inference import GaussianPosterior
 from ...inference.latent.laplace import LatentFunctions
-from ...inference.latent.latent_terms import latent_likelihood
 from ...inference.local import LocalRows
 from ...kernels.observation import check_observed_mean
 from ...likelihoods import MultivariateNormal
@@ -25,7 +24,7 @@ from ..record import WEIGHTS, Record, WeightsCode
 from ..snapshot import Snapshots
 from .local_mode import LocalMode, rows_in_blocks
 from .mode import LaplaceMode
-from .rows import LaplaceRows, check_local, check_parts, checked_start
+from .rows import LaplaceRows, check_local, check_parts, checked_start, latent_functions
 from .state import Mode, named, split
 
 MAX_WEIGHTS = 8192
@@ -45,20 +44,25 @@ class LaplaceGP(torch.nn.Module):
 
     .. math:: B = I + \sum_i W_i \otimes \phi_i \phi_i^\top, \qquad W_i = \mathrm{diag}(p_i) - p_i p_i^\top
 
+    Tasks of a MultitaskKernel have correlated latent functions, and a likelihood of one function for every cell of a
+    table (N, T), of which some may be missing.
+
     :param kernel: a scalar kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one, which may
-        have a batch shape (Q,) for classes. Complex features enter as real and imaginary parts.
+        have a batch shape (Q,) for classes; or a MultitaskKernel. Complex features enter as real and imaginary parts.
     :param likelihood: a GPyTorch likelihood of one latent function, a GaussianLikelihood, or a SoftmaxLikelihood.
-    :param mean: any mean function, for classes with a batch shape (Q,) if wanted; default: ZeroMean.
+    :param mean: any mean function, for classes with a batch shape (Q,) if wanted, for tasks also a MultitaskMean;
+        default: ZeroMean.
     :param block_size: model the residual of the features inside blocks of at most so many near rows, at
-        O(N (B^2 + B D)) more per step, for landmarks and one latent function. The model keeps its rows. Default: no
-        blocks.
+        O(N (B^2 + B D)) more per step, for landmarks, and one latent function or tasks, whose cells count as rows. The
+        model keeps its rows. Default: no blocks.
     :param num_neighbors: with blocks, predictions use the residual of so many nearest training rows; None for those of
         the block that a point lies in; default: 64.
     :param hessian: for a SoftmaxLikelihood "full", up to 8,192 weights, or "block_diagonal", with the diagonal of
         :math:`W_i` in posterior and evidence, at Q Gram matrices per pass; the mode is the same.
     :param product_dtype: the dtype of Gram products; default: float64, or float32 for float32 features where the
         curvature is below a hundredth of the inverse of the largest prior variance.
-    :raises ValueError: for a kernel without features or of several outputs, or another likelihood, mean or dtype.
+    :raises ValueError: for a kernel without features, or of several outputs that is not separable, or another
+        likelihood, mean or dtype.
 
     Source: Rasmussen and Williams (2006), Algorithms 3.1 to 3.3 and 5.1, in the weights of features.
 
@@ -89,7 +93,7 @@ class LaplaceGP(torch.nn.Module):
         self.num_neighbors = None if num_neighbors is None else checks.positive_integer("num_neighbors", num_neighbors)
         self.hessian = hessian
         self.product_dtype = None if product_dtype is None else checks.product_dtype(product_dtype)
-        self.latent = latent_likelihood(likelihood, hessian)
+        self.latent = latent_functions(self.covar_module, likelihood, hessian)
         check_parts(self.covar_module, self.mean_module, self.latent.num_functions)
         check_observed_mean(self.covar_module, self.mean_module)
         if self.block_size is not None:
@@ -109,7 +113,8 @@ class LaplaceGP(torch.nn.Module):
 
         :param x: inputs (N, d), or re-iterable batches (x, y), such as a DataLoader; every Newton step reads them once,
             but with blocks, which hold all rows.
-        :param y: targets (N,): real ones, counts, zeros and ones, or integer class labels, as the likelihood has them.
+        :param y: targets (N,): real ones, counts, zeros and ones, or integer class labels, as the likelihood has them;
+            (N, T) for tasks, with NaN for missing ones.
         :param start: where Newton's method begins, such as an earlier ``mode`` of the same shape; default: zeros.
         :raises ValueError: for bad data, or where there is no mode; the model stays as it was.
         """
@@ -119,7 +124,7 @@ class LaplaceGP(torch.nn.Module):
             self._check_size(rows)
             if self.block_size is None:
                 functions = self._functions()
-                shape = functions.num_features, self.latent.num_functions
+                shape = functions.num_features, functions.mixing.shape[-1]
                 self._take(*LaplaceMode.search(functions, rows, checked_start(start, shape), self._record()))
             else:
                 before = self._mode if isinstance(self._mode, LocalMode) else None
@@ -163,11 +168,17 @@ class LaplaceGP(torch.nn.Module):
             raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
         with torch.no_grad():
             self.covar_module.scalar_features(x[:1])
-        width, count = self._functions().num_features, self.latent.num_functions
+        functions = self._functions()
+        width, count = functions.num_features, functions.mixing.shape[-1]
         if self.latent.has_full_hessian and count > 1 and width * count > MAX_WEIGHTS:
+            advice = (
+                "use fewer features"
+                if self.covar_module.has_output_factor
+                else ('use hessian="block_diagonal", or fewer features')
+            )
             raise ValueError(
-                f"expected at most {MAX_WEIGHTS} weights of all classes for a full Hessian, got {count} x {width}; use "
-                'hessian="block_diagonal", or fewer features'
+                f"expected at most {MAX_WEIGHTS} weights of all functions for a full Hessian, got {count} x {width}; "
+                f"{advice}"
             )
         pairs = len(self.latent.pairs)
         what = f"{pairs} Gram matrices of {width} features"
@@ -194,7 +205,8 @@ class LaplaceGP(torch.nn.Module):
 
     @property
     def mode(self) -> Tensor:
-        """The mode of the weights, (D, Q) for D real features and Q latent functions, in float64.
+        """The mode of the weights, (D, Q) for D real features and Q latent functions, in float64; (D, R) for tasks
+        whose covariance has a root of R columns.
 
         With blocks that of the coefficients :math:`K^{-1} (f - m)` of the N rows, (N, 1).
 
@@ -213,15 +225,15 @@ class LaplaceGP(torch.nn.Module):
     def posterior(self, x: Tensor) -> MultivariateNormal:
         """The approximate posterior of the latent functions: ``likelihood(model.posterior(x))`` predicts targets.
 
-        :param x: inputs (..., N, d); (N, d) for classes.
-        :returns: a normal distribution, or a multitask normal distribution of Q functions for classes.
+        :param x: inputs (..., N, d); (N, d) for classes and tasks.
+        :returns: a normal distribution, or a multitask normal distribution of Q functions for classes and tasks.
         :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
         """
         posterior = self.weight_posterior()
         checks.finite(checks.inputs(x).detach())
         checks.same_kind(x, reference_tensor(self.covar_module, x), "x", "the kernel")
         if self.latent.num_functions > 1 and x.dim() != 2:
-            raise ValueError(f"expected inputs of shape (N, d) for classes, got {tuple(x.shape)}; flatten the batch")
+            raise ValueError(f"expected inputs of shape (N, d) for classes or tasks, got {tuple(x.shape)}; flatten it")
         functions = self._functions(*self._snapshots.take(self.covar_module, self.mean_module))
         return self._conditioned().distribution(functions, x, posterior, self.num_neighbors)
 

@@ -13,6 +13,8 @@ from torch import Tensor
 from ..._support import checks
 from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import batches
+from ...inference.latent.latent_terms import LatentLikelihood, OneFunction, latent_likelihood
+from ...inference.latent.task_terms import TaskFunctions
 from ...passes import Shard
 
 
@@ -49,10 +51,24 @@ class LaplaceRows:
         return x, model.latent.targets(y, x)
 
 
+def latent_functions(kernel: Any, likelihood: Any, hessian: str) -> LatentLikelihood:
+    """The latent functions of a kernel and a likelihood; a ValueError for parts that do not go together."""
+    latent, count = latent_likelihood(likelihood, hessian), num_tasks(kernel)
+    if count is None:
+        return latent
+    if not isinstance(latent, OneFunction):
+        raise ValueError(
+            f"expected a likelihood of one latent function for the cells of tasks, got {type(likelihood).__name__}; "
+            "use a scalar kernel for classes"
+        )
+    return TaskFunctions(latent, count)
+
+
 def check_parts(kernel: Any, mean: Any, num_functions: int) -> None:
     """Raise a ValueError where the kernel or the mean are not those of so many latent functions."""
     if kernel.has_output_factor:
-        raise ValueError("expected a kernel of one output, got one of several; make a model for each output")
+        _check_tasks(kernel, mean, num_functions)
+        return
     if not isinstance(mean, Mean) or isinstance(mean, MultitaskMean):
         raise ValueError(
             f"expected a mean function of one output, got {type(mean).__name__}; give it a batch shape for classes"
@@ -71,6 +87,28 @@ def check_parts(kernel: Any, mean: Any, num_functions: int) -> None:
         )
 
 
+def num_tasks(kernel: Any) -> int | None:
+    """The number of tasks of a separable kernel; None for a scalar kernel."""
+    if not kernel.has_output_factor:
+        return None
+    if kernel.batch_shape or kernel.separated() is None:
+        raise ValueError(
+            "expected a kernel of one output, or a separable one of several tasks, such as a MultitaskKernel, got "
+            "another; make a model for each output"
+        )
+    none = torch.zeros(1, 1)
+    return int(kernel.num_outputs_per_input(none, none))
+
+
+def _check_tasks(kernel: Any, mean: Any, count: int) -> None:
+    """Raise a ValueError where the mean is not one of all tasks, or for each of them."""
+    means = list(mean.base_means) if isinstance(mean, MultitaskMean) else [mean]
+    if not isinstance(mean, Mean) or len(means) not in (1, count) or any(getattr(m, "batch_shape", ()) for m in means):
+        raise ValueError(
+            f"expected a mean function of all tasks, or a MultitaskMean of {count}, got {type(mean).__name__}; use one"
+        )
+
+
 def check_local(kernel: Any, num_functions: int) -> None:
     """Raise a ValueError where what features leave over cannot be modeled inside blocks."""
     if not kernel.has_residual_covariance:
@@ -78,7 +116,7 @@ def check_local(kernel: Any, num_functions: int) -> None:
             "expected landmarks for block_size, whose features leave over a process of their own, got other features; "
             'use rfgp.approximate(kernel, num_features, method="landmarks", train_inputs=x)'
         )
-    if num_functions > 1:
+    if num_functions > 1 and not kernel.has_output_factor:
         raise ValueError(
             f"expected a likelihood of one latent function for block_size, got one of {num_functions}; leave "
             "block_size out, or use a WeightSpaceGP with a DirichletClassificationLikelihood"
