@@ -19,8 +19,8 @@ from .heteroscedastic import NoiseObjective
 from .laplace import LaplaceObjective
 from .leave_out import ExactLeaveOneOutObjective, LeaveOutObjective
 from .loader import loader_objective
-from .neighbors import NeighborObjective, Neighbors
 from .minibatches import Minibatches
+from .neighbors import NeighborObjective, Neighbors
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
 from .strategies import Evidence, LeaveOut, Maximization, Strategy, Task
 
@@ -136,7 +136,13 @@ def _variational(model: WeightSpaceVariationalGP, x: Any, strategy: Strategy) ->
 
 
 _METHODS = (
-    Method(WeightSpaceGP, _weight_space, (Evidence, Subset, Blocks, Neighbors, LeaveOut), takes_noise=True, takes_executor=True),
+    Method(
+        WeightSpaceGP,
+        _weight_space,
+        (Evidence, Subset, Blocks, Neighbors, LeaveOut),
+        takes_noise=True,
+        takes_executor=True,
+    ),
     Method(WeightSpaceVariationalGP, _by(BoundObjective), (Evidence, Minibatches), chosen=_variational),
     Method(LaplaceGP, _by(LaplaceObjective), (Evidence,)),
     Method(HeteroscedasticGP, _by(NoiseObjective), (Evidence,)),

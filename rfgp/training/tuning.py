@@ -32,7 +32,11 @@ _SHARE_OF_JUDGMENT, _MOST_FACTORS = 0.1, 3
 
 @dataclass(frozen=True)
 class Stage:
-    """How many rows are predicted, fewer where a row needs several factors, how many times, and whether all lengthscales are multiplied by one number."""
+    """A maximization.
+
+    :param rows: how many rows are predicted; fewer where a row needs several factors.
+    :param is_tied: whether all lengthscales are multiplied by one number.
+    """
 
     rows: int
     evaluations: int
@@ -42,7 +46,7 @@ class Stage:
 class Tuning:
     """The parameters with which held-out rows have been predicted best so far: the model has them between stages.
 
-    ``value`` is the mean log density of held-out rows, and ``ascent`` the maximization that has led there.
+    ``value`` is the mean log density of the rows ``held`` out, and ``ascent`` the maximization that has led there.
     """
 
     def __init__(
@@ -65,7 +69,7 @@ class Tuning:
         if deadline.is_set:
             affordable = int(_SHARE_OF_JUDGMENT * deadline.left / (self._searching + self._predicting))
             count = min(count, max(_FEWEST, affordable))
-        self._held, self._others = order[:count], order[count:]
+        self.held, self._others = order[:count], order[count:]
         self._best = self.coordinates.values()
         self._seen = 0
 
@@ -89,12 +93,7 @@ class Tuning:
         return self.ascent is not None
 
     def _groups(self, rows: Tensor) -> Tensor:
-        """Rows behind the rows that are near them at the present lengthscales, (n, m + 1)."""
-        conditional = self.conditional
-        x = conditional.x
-        points = x.double() / input_units(conditional.kernel, x[random_rows(len(x), _MEASURED_UNITS)])
-        wanted = _NEIGHBORS if len(points) > _FEW else _NEIGHBORS_OF_FEW
-        return near_groups(points, rows, min(wanted, conditional.most_neighbors))
+        return groups_of(self.conditional, rows, _NEIGHBORS if len(self.conditional.x) > _FEW else _NEIGHBORS_OF_FEW)
 
     def _costs(self, rows: Tensor) -> tuple[float, float]:
         """Seconds a row: of the search for those near it, and of its log density."""
@@ -133,7 +132,14 @@ class Tuning:
     def _judged(self) -> float:
         """The mean log density of held-out rows."""
         try:
-            value = mean_log_density(self.conditional, self._groups(self._held))
+            value = mean_log_density(self.conditional, self._groups(self.held))
         except (ValueError, NoValueError):
             return -math.inf
         return value if math.isfinite(value) else -math.inf
+
+
+def groups_of(conditional: Conditional, rows: Tensor, num_neighbors: int) -> Tensor:
+    """Rows behind the rows that are near them at the present lengthscales, (n, m + 1)."""
+    x = conditional.x
+    points = x.double() / input_units(conditional.kernel, x[random_rows(len(x), _MEASURED_UNITS)])
+    return near_groups(points, rows, min(num_neighbors, conditional.most_neighbors))
