@@ -10,11 +10,12 @@ from .._support import checks
 from ..models import WeightSpaceGP
 from .climb import mean_log_density
 from .conditionals import Conditional
+from .near_groups import groups_of
 from .neighbors import NeighborObjective
 from .rollback import Rollback
 from .starts import random_rows
 from .timing import Deadline
-from .tuning import Stage, Tuning, groups_of
+from .tuning import Stage, Tuning
 
 _FIRST, _LAST = (Stage(1500, 10, True),), (Stage(3000, 8, False),)
 _FINALISTS, _EVALUATIONS, _NEIGHBORS = 2, 100, 64
@@ -117,4 +118,4 @@ def neighbor_score(
 
 
 def _score(conditional: Conditional, rows: Tensor, num_neighbors: int) -> float:
-    return mean_log_density(conditional, groups_of(conditional, rows, num_neighbors))
+    return mean_log_density(conditional, groups_of(conditional.kernel, conditional.x, rows, num_neighbors))

@@ -32,8 +32,6 @@ class Conditional(abc.ABC):
     x: Tensor
     num_factors: int = 1
     """Covariances a row whose factors are held at the same time."""
-    most_neighbors: int = 1000
-    """How many neighbors a row can have."""
 
     @abc.abstractmethod
     def log_densities(self, groups: Tensor) -> Tensor:

@@ -13,6 +13,11 @@ def pairwise_covariance(residual: Tensor) -> Tensor:
     is_known = (~residual.isnan()).double()
     known = residual.nan_to_num()
     matrix = (known.mT @ known) / (is_known.mT @ is_known).clamp_min(1.0)
+    return positive_definite(matrix)
+
+
+def positive_definite(matrix: Tensor) -> Tensor:
+    """A symmetric matrix with eigenvalues of at least 1e-6 of the largest."""
     values, vectors = torch.linalg.eigh(matrix)
     least = 1e-6 * values[-1].clamp_min(torch.finfo(values.dtype).tiny)
     return vectors * values.clamp_min(float(least)) @ vectors.mT
@@ -24,6 +29,8 @@ def complete(residual: Tensor, covariance_of_outputs: Tensor) -> None:
     .. math:: V (V^\top O V + \delta \Lambda^{-1})^{-1} V^\top O r
     """
     rows = residual.isnan().any(-1).nonzero().squeeze(-1)
+    if not len(rows):
+        return
     values, vectors = torch.linalg.eigh(covariance_of_outputs)
     rank = min(_RANK, len(values) - 1)
     leading, level = vectors[:, -rank:], values[:-rank].mean() / values[-rank:]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,6 +10,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ..linalg import cholesky
+
+_FREEDOM = 4.0
+_STUDENT = math.lgamma(0.5 * (_FREEDOM + 1.0)) - math.lgamma(0.5 * _FREEDOM) - 0.5 * math.log(math.pi * _FREEDOM)
 
 
 def last_errors(matrix: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,6 +51,12 @@ class _LastErrors(torch.autograd.Function):
         left = of_variance.unsqueeze(-1) * w - of_error.unsqueeze(-1) * (alpha - error * w)
         slope = left.unsqueeze(-1) * w.unsqueeze(-2)
         return 0.5 * (slope + slope.mT), of_error.unsqueeze(-1) * w
+
+
+def student_log_density(error: Tensor, variance: Tensor) -> Tensor:
+    """The log density of Student's t with four degrees of freedom, on which spikes have little influence."""
+    tails = 0.5 * (_FREEDOM + 1.0) * (error.square() / (_FREEDOM * variance)).log1p()
+    return _STUDENT - 0.5 * variance.log() - tails
 
 
 def class_moments(matrix: Tensor, inside: Tensor, targets: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:

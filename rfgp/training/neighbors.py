@@ -14,8 +14,9 @@ from torch import Tensor
 
 from .conditionals import Classes, Conditional, OneOutput
 from .exact_regression import exact_regression
+from .masked_outputs import MaskedOutputs
 from .objectives import WeightSpaceObjective
-from .rotated_outputs import RotatedOutputs
+from .rotated_outputs import MOST_LEADING, RotatedOutputs
 from .session import Training
 from .starts import center_inputs, start_from_data
 from .strategies import Maximization
@@ -53,7 +54,8 @@ class NeighborObjective(WeightSpaceObjective):
             is_free = type(kernel.task_covar_module) is IndexKernel and not kernel.data_covar_module.batch_shape
             if type(likelihood) is not MultitaskGaussianLikelihood or not is_free or self.y.is_complex():
                 raise _refused("a MultitaskKernel that learns its covariance, with a MultitaskGaussianLikelihood")
-            return RotatedOutputs(model, kernel, self.x, self.y, initialize)
+            is_masked = bool(self.y.isnan().any()) and self.y.shape[-1] <= MOST_LEADING
+            return (MaskedOutputs if is_masked else RotatedOutputs)(model, kernel, self.x, self.y, initialize)
         regression = exact_regression(self)
         if not regression.is_plain:
             raise _refused("one output, a MultitaskKernel or Dirichlet classes")

@@ -47,6 +47,16 @@ class OutputVariances(gpytorch.Module):
     def noise(self, value: Tensor) -> None:
         self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(value))
 
+    def set(self, scale: Tensor, noise: Tensor) -> None:
+        """Set both, within their bounds."""
+        set_within(self, "scale", scale)
+        set_within(self, "noise", noise)
+
+    def covariance(self, matrix: Tensor) -> Tensor:
+        """The covariances (B, T, n, n) of noisy outputs with this kernel matrix (B, n, n)."""
+        noise = torch.diag_embed(self.noise.unsqueeze(-1).expand(-1, matrix.shape[-1]))
+        return matrix.unsqueeze(-3) * self.scale[:, None, None] + noise
+
 
 @torch.no_grad()
 def profiled_variances(matrix: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..approximation.input_units import input_units
 from . import timing
 from .ascent import Ascent, NoValueError
 from .climb import Climb, mean_log_density
 from .conditionals import Conditional
 from .coordinates import Coordinates
 from .moments import DataMoments
-from .near_groups import near_groups
+from .near_groups import groups_of
 from .starts import random_rows
 from .summary import FitStage
 from .timing import NEVER, Deadline
@@ -23,8 +22,6 @@ from .timing import NEVER, Deadline
 _HELD_OUT, _SHARE_OF_HELD_OUT, _FEWEST = 1000, 5, 64
 _NEIGHBORS, _NEIGHBORS_OF_FEW, _FEW = 16, 32, 2000
 """How many neighbors predict a row of many, and of few."""
-_MEASURED_UNITS = 4096
-"""Rows that tell the units of columns without a lengthscale."""
 _MEASURED, _GRADIENT = 16, 3.0
 """Rows from which costs are measured, and how many times a value an evaluation with its gradient takes."""
 _SHARE_OF_JUDGMENT, _MOST_FACTORS = 0.1, 3
@@ -93,7 +90,12 @@ class Tuning:
         return self.ascent is not None
 
     def _groups(self, rows: Tensor) -> Tensor:
-        return groups_of(self.conditional, rows, _NEIGHBORS if len(self.conditional.x) > _FEW else _NEIGHBORS_OF_FEW)
+        return groups_of(
+            self.conditional.kernel,
+            self.conditional.x,
+            rows,
+            _NEIGHBORS if len(self.conditional.x) > _FEW else _NEIGHBORS_OF_FEW,
+        )
 
     def _costs(self, rows: Tensor) -> tuple[float, float]:
         """Seconds a row: of the search for those near it, and of its log density."""
@@ -136,10 +138,3 @@ class Tuning:
         except (ValueError, NoValueError):
             return -math.inf
         return value if math.isfinite(value) else -math.inf
-
-
-def groups_of(conditional: Conditional, rows: Tensor, num_neighbors: int) -> Tensor:
-    """Rows behind the rows that are near them at the present lengthscales, (n, m + 1)."""
-    x = conditional.x
-    points = x.double() / input_units(conditional.kernel, x[random_rows(len(x), _MEASURED_UNITS)])
-    return near_groups(points, rows, min(num_neighbors, conditional.most_neighbors))
