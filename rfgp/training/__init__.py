@@ -1,6 +1,7 @@
 """Training: parameters from the evidence of all rows, from few rows, or from minibatches. It predicts nothing."""
 
 from .auto import Auto
+from .comparison import compare, neighbor_score
 from .exact_stages import Blocks, Subset
 from .fitting import fit
 from .minibatches import Minibatches
@@ -22,5 +23,7 @@ __all__ = [
     "Neighbors",
     "Subset",
     "cholesky_forced",
+    "compare",
     "fit",
+    "neighbor_score",
 ]

@@ -18,7 +18,8 @@ from .run import log_prior
 
 _CHUNK = 2**17
 """Entries of the covariance matrices that are held at a time."""
-_PRECISION, _SHARE_OF_ERROR = 1e-9, 0.03
+_PRECISION, _SHARE_OF_ERROR, _SHARE_OF_TIED = 1e-9, 0.1, 0.03
+"""How small gains and, in standard errors, gradients count as zero: few parameters are found more exactly."""
 _STARTS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (0.3, 0.01))
 """By what lengthscales and noise are multiplied for the starts that are compared."""
 _ROWS_OF_STARTS = 128
@@ -46,7 +47,7 @@ class Climb:
         lengths = self.coordinates.lengthscales
         every = np.eye(len(lengths))
         self.directions = np.vstack([lengths, every[~lengths]]).astype(float) if is_tied and lengths.any() else every
-        tolerance = _SHARE_OF_ERROR * len(groups) ** -0.5
+        tolerance = (_SHARE_OF_TIED if is_tied else _SHARE_OF_ERROR) * len(groups) ** -0.5
         lower, upper = self._bounds()
         self._maximizer = Maximizer(self._evaluate, lower, upper, limit, tolerance, _PRECISION, is_late)
 
@@ -70,21 +71,24 @@ class Climb:
         self.conditional.write()
         return True
 
+    @torch.no_grad()
     def choose_start(self) -> None:
         """Go on from the best of some multiples of the lengthscales and noises."""
         lengths, noises = self.coordinates.lengthscales, self.coordinates.noises
-        points = [self.start + np.log(length) * lengths + np.log(noise) * noises for length, noise in _STARTS]
-        values = [self._value_at(point) for point in points]
-        self.start = points[int(np.argmax(values))]
-        self._maximizer.lower, self._maximizer.upper = self._bounds()
-
-    @torch.no_grad()
-    def _value_at(self, point: np.ndarray) -> float:
-        self.coordinates.assign(np.clip(point, self.coordinates.lower, self.coordinates.upper))
-        try:
-            return mean_log_density(self.conditional, self.groups[:_ROWS_OF_STARTS])
-        except (ValueError, NanError, NotPSDError):
-            return -np.inf
+        groups, best = self.groups[:_ROWS_OF_STARTS], -np.inf
+        for length, noise in _STARTS:
+            point = self.start + np.log(length) * lengths + np.log(noise) * noises
+            self.coordinates.assign(np.clip(point, self.coordinates.lower, self.coordinates.upper))
+            try:
+                self.conditional.profile(groups)
+                value = mean_log_density(self.conditional, groups)
+            except (ValueError, NanError, NotPSDError):
+                continue
+            if value > best:
+                best, chosen = value, self.coordinates.values()
+        if np.isfinite(best):
+            self.start = chosen
+            self._maximizer.lower, self._maximizer.upper = self._bounds()
 
     def _assign(self, point: np.ndarray) -> None:
         self.coordinates.assign(self.start + point @ self.directions)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..likelihoods.mean_softmax import normal_points
 from .exact_regression import ExactRegression
-from .neighbor_scores import class_moments, last_log_density, transformed
+from .neighbor_scores import class_moments, last_errors, transformed
 from .starts import set_within
 from .stationary import covariance
 
@@ -32,14 +32,15 @@ class Conditional(abc.ABC):
     x: Tensor
     num_factors: int = 1
     """Covariances a row whose factors are held at the same time."""
-    most_neighbors: int = 1000
-    """How many neighbors a row can have."""
 
     @abc.abstractmethod
     def log_densities(self, groups: Tensor) -> Tensor:
         """Those of the last row of each group (B, n) given the others, (B,); differentiable."""
 
-    def write(self) -> None:
+    def profile(self, groups: Tensor) -> None:  # noqa: B027
+        """Set what has a closed form given the kernel, from groups of rows (B, n)."""
+
+    def write(self) -> None:  # noqa: B027
         """Give the model what was learned, where its own parameters are others."""
 
 
@@ -55,7 +56,8 @@ class OneOutput(Conditional):
         matrix = covariance(self.kernel, x)
         noise = self.regression.noise_variances(groups).expand(groups.shape)
         residual = self.regression.targets[groups] - self.regression.model.mean_module(x).double()
-        return last_log_density(matrix + torch.diag_embed(noise), residual)
+        error, variance = last_errors(matrix + torch.diag_embed(noise), residual)
+        return -0.5 * (error.square() / variance + variance.log() + math.log(2.0 * math.pi))
 
 
 class Concentration(gpytorch.Module):

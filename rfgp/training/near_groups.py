@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import scipy
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
-_FEW_COLUMNS = 8
+from ..approximation.input_units import input_units
+from .starts import random_rows
+
+_FEW_COLUMNS, _MEASURED = 8, 4096
 _ENTRIES = 2**23
-"""Up to so many columns a tree finds near rows faster than all distances do, so many of which are held at a time."""
+"""Entries of distances that are held at a time."""
+
+
+def groups_of(kernel: Kernel, x: Tensor, rows: Tensor, size: int) -> Tensor:
+    """:func:`near_groups` of inputs (N, d) in units of the lengthscales."""
+    return near_groups(x.double() / input_units(kernel, x[random_rows(len(x), _MEASURED)]), rows, size)
 
 
 def near_groups(points: Tensor, rows: Tensor, size: int) -> Tensor:

@@ -9,50 +9,54 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..likelihoods.dirichlet import DirichletTargets
 from ..linalg import cholesky
 
+_FREEDOM = 4.0
+_STUDENT = math.lgamma(0.5 * (_FREEDOM + 1.0)) - math.lgamma(0.5 * _FREEDOM) - 0.5 * math.log(math.pi * _FREEDOM)
 
-def last_log_density(matrix: Tensor, residual: Tensor) -> Tensor:
-    r"""The log density of the last of n residuals (..., n) given the others, (...).
 
-    .. math:: -\tfrac12 \big(\alpha_n^2 / p - \log p + \log 2 \pi\big), \qquad
-        \alpha = A^{-1} r, \quad w = A^{-1} e_n, \quad p = w_n
+def last_errors(matrix: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The error of the last of n residuals (..., n) as predicted from the others, and its variance, (...).
+
+    .. math:: \epsilon = \alpha_n / w_n, \qquad v = 1 / w_n, \qquad \alpha = A^{-1} r, \qquad w = A^{-1} e_n
 
     :param matrix: the covariance A of noisy observations, (..., n, n).
     """
-    result: Tensor = _LastLogDensity.apply(matrix, residual)
-    return result
+    error, variance = _LastErrors.apply(matrix, residual)
+    return error, variance
 
 
-class _LastLogDensity(torch.autograd.Function):
-    r"""The gradient has rank two: with :math:`\epsilon = \alpha_n / p` it is
-    :math:`\epsilon (w \alpha^\top + \alpha w^\top)/2 - (\epsilon^2 + 1/p) w w^\top / 2`.
+class _LastErrors(torch.autograd.Function):
+    r"""The gradients have rank two: :math:`d\epsilon = -v w^\top dA (\alpha - \epsilon w) + v w^\top dr`,
+    :math:`dv = v^2 w^\top dA\, w`.
     """
 
     @staticmethod
-    def forward(ctx: Any, matrix: Tensor, residual: Tensor) -> Tensor:
+    def forward(ctx: Any, matrix: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
         factor = cholesky(matrix)
         white = torch.linalg.solve_triangular(factor, residual.unsqueeze(-1), upper=False)
         ctx.save_for_backward(factor, white)
         last = factor[..., -1, -1]
-        return -0.5 * (white[..., -1, 0].square() + math.log(2.0 * math.pi)) - last.log()
+        return white[..., -1, 0] * last, last.square()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: Any, of_error: Tensor, of_variance: Tensor) -> tuple[Tensor, Tensor]:
         factor, white = ctx.saved_tensors
         last = factor[..., -1, -1]
         unit = torch.zeros_like(white)
-        unit[..., -1, 0] = 1.0 / last
-        solved = torch.linalg.solve_triangular(factor.mT, torch.cat([white, unit], dim=-1), upper=True)
-        alpha, w = solved[..., 0], solved[..., 1]
-        error = white[..., -1, 0] * last
-        left = gradient.unsqueeze(-1) * (
-            error.unsqueeze(-1) * alpha - 0.5 * (error.square() + last.square()).unsqueeze(-1) * w
-        )
+        unit[..., -1, 0] = last  # the second solution is v w
+        alpha, w = torch.linalg.solve_triangular(factor.mT, torch.cat([white, unit], dim=-1), upper=True).unbind(-1)
+        error = (white[..., -1, 0] / last).unsqueeze(-1)
+        left = of_variance.unsqueeze(-1) * w - of_error.unsqueeze(-1) * (alpha - error * w)
         slope = left.unsqueeze(-1) * w.unsqueeze(-2)
-        return 0.5 * (slope + slope.mT), -(gradient * error).unsqueeze(-1) * w
+        return 0.5 * (slope + slope.mT), of_error.unsqueeze(-1) * w
+
+
+def student_log_density(error: Tensor, variance: Tensor) -> Tensor:
+    """The log density of Student's t with four degrees of freedom, on which spikes have little influence."""
+    tails = 0.5 * (_FREEDOM + 1.0) * (error.square() / (_FREEDOM * variance)).log1p()
+    return _STUDENT - 0.5 * variance.log() - tails
 
 
 def class_moments(matrix: Tensor, inside: Tensor, targets: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:
@@ -112,12 +116,7 @@ class _ClassMoments(torch.autograd.Function):
 
 
 def transformed(alpha_epsilon: Tensor) -> Tensor:
-    """The values (4,) of :class:`DirichletTargets`, differentiable in alpha_epsilon."""
+    """The values (4,) of ``dirichlet_targets``, differentiable in alpha_epsilon."""
     inside_noise, outside_noise = (1.0 / (1.0 + alpha_epsilon)).log1p(), (1.0 / alpha_epsilon).log1p()
-    values = DirichletTargets(
-        alpha_epsilon.log1p() - 0.5 * inside_noise,
-        alpha_epsilon.log() - 0.5 * outside_noise,
-        inside_noise,
-        outside_noise,
-    )
-    return torch.stack(list(values))
+    inside, outside = alpha_epsilon.log1p() - 0.5 * inside_noise, alpha_epsilon.log() - 0.5 * outside_noise
+    return torch.stack([inside, outside, inside_noise, outside_noise])

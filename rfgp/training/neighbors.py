@@ -14,8 +14,9 @@ from torch import Tensor
 
 from .conditionals import Classes, Conditional, OneOutput
 from .exact_regression import exact_regression
+from .masked_outputs import MaskedOutputs
 from .objectives import WeightSpaceObjective
-from .rotated_outputs import RotatedOutputs
+from .rotated_outputs import MOST_LEADING, RotatedOutputs
 from .session import Training
 from .starts import center_inputs, start_from_data
 from .strategies import Maximization
@@ -33,8 +34,15 @@ class NeighborObjective(WeightSpaceObjective):
     def __init__(self, model: Any, x: Any, y: Any, noise: Any) -> None:
         super().__init__(model, x, y, noise, is_lazy=True)
 
-    def conditional(self) -> Conditional:
-        """How rows are predicted from others, or a ValueError for another model."""
+    def start(self) -> None:
+        """Set parameters with default values from the data."""
+        start_from_data(self.model, self.model.covar_module.exact_kernel, self.x, self.moments)
+
+    def conditional(self, initialize: bool = True) -> Conditional:
+        """How rows are predicted from others, or a ValueError for another model.
+
+        :param initialize: whether the covariances of several outputs come from the data, not from the model.
+        """
         model, likelihood = self.model, self.model.likelihood
         kernel: Kernel = model.covar_module.exact_kernel
         if isinstance(likelihood, DirichletClassificationLikelihood):
@@ -46,7 +54,8 @@ class NeighborObjective(WeightSpaceObjective):
             is_free = type(kernel.task_covar_module) is IndexKernel and not kernel.data_covar_module.batch_shape
             if type(likelihood) is not MultitaskGaussianLikelihood or not is_free or self.y.is_complex():
                 raise _refused("a MultitaskKernel that learns its covariance, with a MultitaskGaussianLikelihood")
-            return RotatedOutputs(model, kernel, self.x, self.y)
+            is_masked = bool(self.y.isnan().any()) and self.y.shape[-1] <= MOST_LEADING
+            return (MaskedOutputs if is_masked else RotatedOutputs)(model, kernel, self.x, self.y, initialize)
         regression = exact_regression(self)
         if not regression.is_plain:
             raise _refused("one output, a MultitaskKernel or Dirichlet classes")
@@ -77,10 +86,11 @@ class Neighbors(Maximization):
     def learn(self, training: Training) -> float:
         objective: Any = training.objective
         if training.initialize:
-            start_from_data(training.model, *objective.kernel_and_inputs(), objective.moments)
+            objective.start()
         center_inputs(training.model, objective.x)
         deadline = training.deadline.earlier(training.fit_seconds)
-        tuning = Tuning(objective.conditional(), objective.moments, training.limit, deadline, training.report)
+        conditional = objective.conditional(training.initialize)
+        tuning = Tuning(conditional, objective.moments, training.limit, deadline, training.report)
         training.runs.append(tuning)
         tuning.advance(STAGES)
         tuning.keep_best()

@@ -58,8 +58,8 @@ class Training:
 
     def maximize(self) -> float:
         """Maximize the objective over all rows, or over as many as there is time for, and fit the model."""
-        self.ascend("evidence", "all rows", self.objective, self.limit, self.deadline.earlier(self.fit_seconds))
-        value, run = self.refit(), self.runs[-1]
+        run = self.ascend("evidence", "all rows", self.objective, self.limit, self.deadline.earlier(self.fit_seconds))
+        value = self.refit()
         if run.rows is not None:
             self.source = "the evidence of some rows"
         else:
@@ -76,7 +76,7 @@ class Training:
         trial_limit: int | None = None,
         seconds: float | None = None,
         is_tied: bool = False,
-    ) -> Ascent:
+    ) -> Run:
         """Maximize an objective as the next stage; ``rows`` says in words what it sees."""
         began = timing.clock()
         seconds = self.evaluation_seconds if seconds is None else seconds
@@ -86,7 +86,7 @@ class Training:
         self.used += ascent.evaluations
         what = rows if run.rows is None else f"{len(run.rows)} rows"
         self.add_stage(name, what, began, ascent.value, ascent.evaluations)
-        return ascent
+        return run
 
     def add_stage(
         self, name: str, rows: str, began: float, value: float, evaluations: int = 0, unit: str = "nats per row"

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..approximation.input_units import input_units
 from . import timing
 from .ascent import Ascent, NoValueError
 from .climb import Climb, mean_log_density
 from .conditionals import Conditional
 from .coordinates import Coordinates
 from .moments import DataMoments
-from .near_groups import near_groups
+from .near_groups import groups_of
 from .starts import random_rows
 from .summary import FitStage
 from .timing import NEVER, Deadline
@@ -23,8 +22,6 @@ from .timing import NEVER, Deadline
 _HELD_OUT, _SHARE_OF_HELD_OUT, _FEWEST = 1000, 5, 64
 _NEIGHBORS, _NEIGHBORS_OF_FEW, _FEW = 16, 32, 2000
 """How many neighbors predict a row of many, and of few."""
-_MEASURED_UNITS = 4096
-"""Rows that tell the units of columns without a lengthscale."""
 _MEASURED, _GRADIENT = 16, 3.0
 """Rows from which costs are measured, and how many times a value an evaluation with its gradient takes."""
 _SHARE_OF_JUDGMENT, _MOST_FACTORS = 0.1, 3
@@ -32,7 +29,11 @@ _SHARE_OF_JUDGMENT, _MOST_FACTORS = 0.1, 3
 
 @dataclass(frozen=True)
 class Stage:
-    """How many rows are predicted, fewer where a row needs several factors, how many times, and whether all lengthscales are multiplied by one number."""
+    """A maximization.
+
+    :param rows: how many rows are predicted; fewer where a row needs several factors.
+    :param is_tied: whether all lengthscales are multiplied by one number.
+    """
 
     rows: int
     evaluations: int
@@ -42,7 +43,7 @@ class Stage:
 class Tuning:
     """The parameters with which held-out rows have been predicted best so far: the model has them between stages.
 
-    ``value`` is the mean log density of held-out rows, and ``ascent`` the maximization that has led there.
+    ``value`` is the mean log density of the rows ``held`` out, and ``ascent`` the maximization that has led there.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Tuning:
         if deadline.is_set:
             affordable = int(_SHARE_OF_JUDGMENT * deadline.left / (self._searching + self._predicting))
             count = min(count, max(_FEWEST, affordable))
-        self._held, self._others = order[:count], order[count:]
+        self.held, self._others = order[:count], order[count:]
         self._best = self.coordinates.values()
         self._seen = 0
 
@@ -89,12 +90,12 @@ class Tuning:
         return self.ascent is not None
 
     def _groups(self, rows: Tensor) -> Tensor:
-        """Rows behind the rows that are near them at the present lengthscales, (n, m + 1)."""
-        conditional = self.conditional
-        x = conditional.x
-        points = x.double() / input_units(conditional.kernel, x[random_rows(len(x), _MEASURED_UNITS)])
-        wanted = _NEIGHBORS if len(points) > _FEW else _NEIGHBORS_OF_FEW
-        return near_groups(points, rows, min(wanted, conditional.most_neighbors))
+        return groups_of(
+            self.conditional.kernel,
+            self.conditional.x,
+            rows,
+            _NEIGHBORS if len(self.conditional.x) > _FEW else _NEIGHBORS_OF_FEW,
+        )
 
     def _costs(self, rows: Tensor) -> tuple[float, float]:
         """Seconds a row: of the search for those near it, and of its log density."""
@@ -133,7 +134,7 @@ class Tuning:
     def _judged(self) -> float:
         """The mean log density of held-out rows."""
         try:
-            value = mean_log_density(self.conditional, self._groups(self._held))
+            value = mean_log_density(self.conditional, self._groups(self.held))
         except (ValueError, NoValueError):
             return -math.inf
         return value if math.isfinite(value) else -math.inf
