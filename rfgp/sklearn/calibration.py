@@ -17,7 +17,7 @@ from .arrays import Floats
 from .comparison import Rows, class_losses
 
 _LARGEST_POWER = 8.0
-_SPREAD = 0.5
+_SPREAD = 0.3
 """The standard deviation of the log of the power beforehand, which keeps it near one where rows are few."""
 _SMALLEST = 1e-12
 
