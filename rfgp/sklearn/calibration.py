@@ -18,7 +18,7 @@ from .comparison import Rows, class_losses
 from .latent import latent_moments
 
 _LARGEST_POWER = 8.0
-_SPREAD = 0.5
+_SPREAD = 0.3
 """The standard deviation of the log of the power beforehand, which keeps it near one where rows are few."""
 _SMALLEST = 1e-12
 

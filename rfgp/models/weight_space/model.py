@@ -130,8 +130,8 @@ class WeightSpaceGP(WeightSpaceModule):
 
         :param x: inputs (N, d), or an iterable of batches (x, y) or (x, y, noise), such as a source of
             :mod:`rfgp.data` or a DataLoader; beside ``executor`` a list of partitions, each such an iterable.
-        :param y: targets (N,), integer labels for a Dirichlet likelihood, or (N, T), with NaN for missing ones. Those of
-            very many outputs are filled with their posterior means, and variances count them as observed.
+        :param y: targets (N,), integer labels for a Dirichlet likelihood, or (N, T), with NaN for missing ones. Those
+            of very many outputs are filled with their posterior means, and variances count them as observed.
         :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
         :param weights: weights of the rows, (N,), which divide the noise of every likelihood; default: ones.
         :param executor: an executor of ``concurrent.futures``, also Dask's and MPI's, whose workers sum the rows, with
