@@ -6,13 +6,12 @@ import abc
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import DirichletClassificationLikelihood, Likelihood, MultitaskGaussianLikelihood
-from gpytorch.means import Mean
+from gpytorch.likelihoods import DirichletClassificationLikelihood, MultitaskGaussianLikelihood
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted
@@ -22,24 +21,15 @@ from .._support import checks
 from ..approximation.entry import approximate
 from ..inference import LeaveGroupOut, LeaveOneOut
 from ..models import WeightSpaceGP
-from ..training import fit
+from ..training import Neighbors, fit
 from ..training.strategies import Strategy
 from ..training.timing import NEVER, Deadline
 from .arrays import Floats, as_tensor, validated
+from .choice import NEIGHBORS, MakeParts, chosen_neighbors, chosen_parts
 from .comparison import Comparison, Rows
 from .folds import fold_labels
 from .kernels import is_rough
 from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, ModelSize, default_size, timed_size
-
-
-class Parts(NamedTuple):
-    """What a model is made of."""
-
-    kernel: Kernel
-    likelihood: Likelihood
-    mean: Mean
-    seed: int
-    can_have_blocks: bool
 
 
 class RandomFeatureGP(BaseEstimator):
@@ -51,12 +41,12 @@ class RandomFeatureGP(BaseEstimator):
 
     def __init__(
         self,
-        kernel: str | Kernel = "matern32",
+        kernel: str | Kernel = "auto",
         *,
         num_features: int | str = "auto",
         method: str = "auto",
         block_size: int | str | None = "auto",
-        num_neighbors: int | None = 64,
+        num_neighbors: int | str | None = "auto",
         strategy: str | Strategy = "auto",
         time_limit: float | None = None,
         max_evaluations: int = 200,
@@ -166,7 +156,7 @@ class RandomFeatureGP(BaseEstimator):
 
     def _trained(
         self,
-        parts: Parts,
+        make_parts: MakeParts,
         x: Tensor,
         y: Tensor,
         weights: Tensor | None,
@@ -180,6 +170,9 @@ class RandomFeatureGP(BaseEstimator):
         :param after: the seconds that are needed after that.
         """
 
+        with _quiet():
+            parts = chosen_parts(make_parts, self.kernel, x, y, deadline)
+
         def complete(proposed: ModelSize) -> ModelSize:
             return self._completed(proposed, len(x), parts.can_have_blocks)
 
@@ -188,7 +181,7 @@ class RandomFeatureGP(BaseEstimator):
                 parts.kernel, chosen.num_features, method=self._method, train_inputs=x, seed=parts.seed
             )
             return WeightSpaceGP(
-                kernel, parts.likelihood, parts.mean, block_size=chosen.block_size, num_neighbors=self.num_neighbors
+                kernel, parts.likelihood, parts.mean, block_size=chosen.block_size, num_neighbors=chosen.num_neighbors
             )
 
         with _quiet():
@@ -196,26 +189,29 @@ class RandomFeatureGP(BaseEstimator):
                 size = timed_size(complete, make, x, y, deadline, after, not parts.can_have_blocks)
             else:
                 has_blocks = parts.can_have_blocks and self.block_size is not None
-                size = complete(default_size(num_rows, has_blocks and is_rough(parts.kernel)))
+                neighbors = NEIGHBORS[0]
+                if has_blocks and parts.is_tuned and self.num_neighbors == "auto" and num_rows > NUM_EXACT_ROWS:
+                    neighbors = chosen_neighbors(parts, x, y)
+                size = complete(default_size(num_rows, has_blocks and is_rough(parts.kernel), neighbors))
             model = make(size)
             self.fit_summary_ = fit(
                 model,
                 x,
                 y,
                 weights=weights,
-                strategy=self._strategy(model, y),
+                strategy=self._strategy(model, y, parts.is_tuned),
                 time_limit=size.training_seconds,
                 max_evaluations=self.max_evaluations,
                 progress=False,
             )
         return model
 
-    def _strategy(self, model: WeightSpaceGP, y: Tensor) -> str | Strategy:
+    def _strategy(self, model: WeightSpaceGP, y: Tensor, is_tuned: bool) -> str | Strategy:
         """From what parameters are found, where that is left open: little data where it tells as much."""
         if self.strategy != "auto":
             return self.strategy
         if isinstance(model.likelihood, DirichletClassificationLikelihood | MultitaskGaussianLikelihood):
-            return "neighbors"
+            return Neighbors(initialize=not is_tuned)
         if model.block_size is not None:
             return "blocks"
         return "auto" if len(y) > NUM_EXACT_ROWS or bool(torch.isnan(y).any()) else "subset"
@@ -236,7 +232,11 @@ class RandomFeatureGP(BaseEstimator):
             raise ValueError(
                 f'expected "auto", None or a number of rows for block_size, got {self.block_size!r}; choose one'
             )
-        return ModelSize(num_features, block_size)
+        neighbors = self.num_neighbors
+        if isinstance(neighbors, str):
+            neighbors = proposed.num_neighbors
+            checks.choice("num_neighbors", self.num_neighbors, ("auto",))
+        return ModelSize(num_features, block_size, neighbors)
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Self
 
 import numpy as np
@@ -21,9 +22,10 @@ from .._support import checks
 from ..likelihoods import DirichletClassificationLikelihood
 from ..training.strategies import Strategy
 from .arrays import Floats, as_tensor, drawn_seed, validated
-from .base import Parts, RandomFeatureGP
+from .base import RandomFeatureGP
 from .baselines import Frequencies, LogisticClasses, linear_seconds
 from .calibration import choose_alpha, choose_power, log_probabilities, tempered
+from .choice import Parts
 from .comparison import Comparison, Rows, class_losses
 from .kernels import scaled_kernel
 from .latent import latent_moments
@@ -68,12 +70,12 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
     def __init__(
         self,
-        kernel: str | Kernel = "matern32",
+        kernel: str | Kernel = "auto",
         *,
         num_features: int | str = "auto",
         method: str = "auto",
         block_size: int | str | None = "auto",
-        num_neighbors: int | None = 64,
+        num_neighbors: int | str | None = "auto",
         strategy: str | Strategy = "auto",
         time_limit: float | None = None,
         max_evaluations: int = 200,
@@ -170,17 +172,14 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         seed = drawn_seed(self.random_state)
         x, codes = self._model_rows(inputs, labels)
         rows = Rows(x.numpy(), codes.numpy(), weights)
-        exact = scaled_kernel(self.kernel, x.shape[-1])
-        likelihood = DirichletClassificationLikelihood(num_classes=len(every), dtype=torch.float64)
-        mean = ConstantMean(batch_shape=torch.Size([len(every)])).double()
-        parts = Parts(exact, likelihood, mean, seed, can_have_blocks=True)
+        make_parts = functools.partial(_parts, x.shape[-1], len(every), seed)
         own, train, held = as_tensor(weights), *_split(codes, seed)
         seconds = linear_seconds(len(train), x.shape[-1], len(every))
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
             of_rows = None if own is None else own[train]
             with torch.enable_grad():
-                model = self._trained(parts, x[train], codes[train], of_rows, len(x), deadline, seconds)
+                model = self._trained(make_parts, x[train], codes[train], of_rows, len(x), deadline, seconds)
             bar.begin("calibration")
             comparison = self._comparison(deadline.allows(seconds))
             self.temperature_ = 1.0
@@ -220,6 +219,13 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         _check_labels(targets, self.classes_)
         codes = torch.from_numpy(np.searchsorted(self.classes_, targets))
         return torch.from_numpy(self.x_scaler_.transform(inputs)), codes
+
+
+def _parts(num_columns: int, num_classes: int, seed: int, kernel: str | Kernel) -> Parts:
+    """What a model of Dirichlet targets is made of."""
+    likelihood = DirichletClassificationLikelihood(num_classes=num_classes, dtype=torch.float64)
+    mean = ConstantMean(batch_shape=torch.Size([num_classes])).double()
+    return Parts(scaled_kernel(kernel, num_columns), likelihood, mean, seed, can_have_blocks=True)
 
 
 def _normalized(logs: Floats) -> Floats:

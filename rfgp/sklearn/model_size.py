@@ -16,7 +16,7 @@ from ..training.timing import Deadline
 NUM_EXACT_ROWS = 1000
 """Up to so many rows every row is a landmark, and the model is the exact one."""
 DEFAULT_BLOCK_SIZE = 256
-_MANY_ROWS = 10_000
+_MANY_ROWS, _MANY_NEIGHBORS = 10_000, 128
 _SIZES = ((128, 128), (256, 128), (512, 256), (1024, 256), (1024, 512), (2048, 512), (4096, 512))
 """Numbers of features and of rows in a block, in the order of their costs."""
 _FIT_SHARE, _EVIDENCE_SHARE = 0.35, 0.03
@@ -29,19 +29,27 @@ _OPERATIONS_PER_SECOND, _MOST_OPERATIONS = 1e9, 5e9
 
 
 class ModelSize(NamedTuple):
-    """The number of rows in a block, the seconds for the search for parameters, and those that a fit takes."""
+    """Numbers of features, of rows in a block and of neighbors, the seconds for the search for parameters, and those that a fit takes."""
 
     num_features: int
     block_size: int | None
+    num_neighbors: int | None = 64
     training_seconds: float | None = None
     fit_seconds: float = 0.0
 
 
-def default_size(num_rows: int, is_local: bool) -> ModelSize:
-    """All rows as landmarks of a small table; else as many as serve most tables, and blocks."""
+def default_size(num_rows: int, is_local: bool, num_neighbors: int = 64) -> ModelSize:
+    """All rows as landmarks of a small table; else as many as serve most tables, and blocks.
+
+    Where predictions gain from many neighbors, they gain from wide models too.
+    """
     if num_rows <= NUM_EXACT_ROWS:
         return ModelSize(num_rows, None)
-    return ModelSize(min(num_rows, 512 if is_local or num_rows > _MANY_ROWS else 1024), DEFAULT_BLOCK_SIZE)
+    if num_neighbors > _MANY_NEIGHBORS:
+        return ModelSize(min(num_rows, 1024), 2 * DEFAULT_BLOCK_SIZE, num_neighbors)
+    return ModelSize(
+        min(num_rows, 512 if is_local or num_rows > _MANY_ROWS else 1024), DEFAULT_BLOCK_SIZE, num_neighbors
+    )
 
 
 def timed_size(

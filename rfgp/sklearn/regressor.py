@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Self
 
 import numpy as np
@@ -24,8 +25,9 @@ from .._support import checks
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
 from .arrays import Floats, as_tensor, drawn_seed, validated
-from .base import Parts, RandomFeatureGP
+from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
+from .choice import Parts
 from .comparison import Comparison, Rows, target_losses
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, noise_variances
@@ -85,12 +87,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     def __init__(
         self,
-        kernel: str | Kernel = "matern32",
+        kernel: str | Kernel = "auto",
         *,
         num_features: int | str = "auto",
         method: str = "auto",
         block_size: int | str | None = "auto",
-        num_neighbors: int | None = 64,
+        num_neighbors: int | str | None = "auto",
         strategy: str | Strategy = "auto",
         time_limit: float | None = None,
         max_evaluations: int = 200,
@@ -145,7 +147,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 if self.noise == "student":
                     model: Any = self._student_models(x[train], z[train], generator, deadline.earlier(seconds))
                 else:
-                    parts = self._parts(x.shape[-1], z, generator)
+                    parts = functools.partial(self._parts, x.shape[-1], z, generator)
                     of_rows = None if own is None else own[train]
                     model = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
             bar.begin("comparison")
@@ -163,14 +165,14 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             self._compare(comparison, rows)
         self.model_ = model
 
-    def _parts(self, num_columns: int, z: Tensor, generator: torch.Generator) -> Parts:
+    def _parts(self, num_columns: int, z: Tensor, generator: torch.Generator, kernel: str | Kernel) -> Parts:
         seed, constraint = generator.initial_seed(), GreaterThan(_SMALLEST_NOISE)
         num_outputs = z.numel() // len(z)
         if num_outputs == 1:
-            exact = scaled_kernel(self.kernel, num_columns)
+            exact = scaled_kernel(kernel, num_columns)
             likelihood = GaussianLikelihood(noise_constraint=constraint).double()
             return Parts(exact, likelihood, ConstantMean().double(), seed, can_have_blocks=True)
-        exact = multitask_kernel(self.kernel, num_columns, num_outputs, generator)
+        exact = multitask_kernel(kernel, num_columns, num_outputs, generator)
         several = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
         mean = MultitaskMean(ConstantMean(), num_outputs)
         is_complete = not bool(torch.isnan(z).any())
@@ -182,7 +184,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         for number, column in enumerate(columns):
             share = deadline.share(1.0 / (len(columns) - number))
             observed = ~torch.isnan(column)
-            rows, parts = (x[observed], column[observed]), self._parts(x.shape[-1], column, generator)
+            rows = x[observed], column[observed]
+            parts = functools.partial(self._parts, x.shape[-1], column, generator)
             normal = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0)
             models.append(student_model(normal, *rows, share))
         return StudentModels(models).condition(x, z)

@@ -1,0 +1,71 @@
+"""The kernel and the number of neighbors that predict held-out rows best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel
+from gpytorch.likelihoods import Likelihood
+from gpytorch.means import Mean
+from torch import Tensor
+
+from ..approximation.entry import approximate
+from ..models import WeightSpaceGP
+from ..training.comparison import compare, neighbor_score
+from ..training.timing import Deadline
+
+KERNELS = ("matern32", "rbf", "matern52")
+"""What "auto" chooses from."""
+NEIGHBORS = (64, 128, 256)
+_FEWEST_ROWS, _LANDMARKS, _SCORED_ROWS = 50, 64, 300
+_SHARE_OF_TIME = 0.25
+_SMALLEST_GAIN = 0.03
+"""More neighbors cost more: they are taken where a row gains so many nats."""
+
+
+class Parts(NamedTuple):
+    """What a model is made of."""
+
+    kernel: Kernel
+    likelihood: Likelihood
+    mean: Mean
+    seed: int
+    can_have_blocks: bool
+    is_tuned: bool = False
+    """Whether the parameters have been learned, so that training goes on from them."""
+
+
+MakeParts = Callable[[str | Kernel], Parts]
+
+
+def chosen_parts(make: MakeParts, kernel: str | Kernel, x: Tensor, y: Tensor, deadline: Deadline) -> Parts:
+    """The parts of the kernel that is given, or of the one that predicts held-out rows best, with its parameters."""
+    if not isinstance(kernel, str) or kernel != "auto":
+        return make(kernel)
+    if len(x) < _FEWEST_ROWS:
+        return make(KERNELS[0])
+    options = {name: make(name) for name in KERNELS}
+    limit = deadline.share(_SHARE_OF_TIME).left if deadline.is_set else None
+    with torch.enable_grad():
+        scores = compare({name: _probe(parts, x) for name, parts in options.items()}, x, y, time_limit=limit)
+    return options[next(iter(scores))]._replace(is_tuned=True)
+
+
+def chosen_neighbors(parts: Parts, x: Tensor, y: Tensor) -> int:
+    """The number of neighbors from which on more of them tell little, at the present parameters."""
+    model, best = _probe(parts, x), NEIGHBORS[0]
+    score = neighbor_score(model, x, y, num_neighbors=best, num_rows=_SCORED_ROWS)
+    for count in NEIGHBORS[1:]:
+        other = neighbor_score(model, x, y, num_neighbors=count, num_rows=_SCORED_ROWS)
+        if other < score + _SMALLEST_GAIN:
+            break
+        best, score = count, other
+    return best
+
+
+def _probe(parts: Parts, x: Tensor) -> WeightSpaceGP:
+    """A small model, whose exact kernel counts."""
+    kernel = approximate(parts.kernel, _LANDMARKS, method="landmarks", train_inputs=x[:_LANDMARKS], seed=parts.seed)
+    return WeightSpaceGP(kernel, parts.likelihood, parts.mean)
