@@ -29,7 +29,7 @@ _OPERATIONS_PER_SECOND, _MOST_OPERATIONS = 1e9, 5e9
 
 
 class ModelSize(NamedTuple):
-    """Numbers of features, of rows in a block and of neighbors, the seconds for the search for parameters, and those that a fit takes."""
+    """Numbers of features, of rows in a block and of neighbors, and the seconds that the search and a fit take."""
 
     num_features: int
     block_size: int | None

@@ -106,7 +106,7 @@ class LocalConditioning:
         """The numbers (n, m) of the rows nearest to the points with numbers (n,)."""
         if not bool(near[points].square().sum(-1).isfinite().all()):
             raise checks.overflow(near[points])
-        return self.rows.nearest.query(near[points], self.num_neighbors)
+        return self.rows.nearest.query(near[points], self.num_neighbors or 1)
 
 
 def _rows_of(values: Tensor, index: Tensor) -> Tensor:
