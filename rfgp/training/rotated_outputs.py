@@ -39,7 +39,7 @@ class RotatedOutputs(Conditional):
 
     def __init__(self, model: Any, kernel: MultitaskKernel, x: Tensor, y: Tensor, initialize: bool) -> None:
         self.model, self.tasks, self.kernel, self.x = model, kernel.task_covar_module, kernel.data_covar_module, x
-        residual = y.double() - mean_values(model.mean_module, x).double()
+        residual = y.double() - mean_values(model.mean_module, x).detach().double()
         if initialize:
             self.factors = autocorrelation_factors(residual, self._groups(1))
             noise = torch.full_like(self.factors[0], _FIRST_NOISE)
