@@ -53,7 +53,7 @@ class MaskedOutputs(Conditional):
         matrix = self.variances.covariance(covariance(self.kernel, self.x[groups]))
         identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
         errors = last_errors(torch.where(inside, matrix, identity), residual.nan_to_num())
-        return (student_log_density(*errors) * is_known[..., -1]).sum(-1)
+        return ((student_log_density(*errors) - self.units.log()) * is_known[..., -1]).sum(-1)
 
     def profile(self, groups: Tensor) -> None:
         matrix, residual = covariance(self.kernel, self.x[groups]), self.residual[groups]

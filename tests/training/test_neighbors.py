@@ -184,6 +184,15 @@ def test_parameters_of_a_model_are_where_training_goes_on():
     torch.testing.assert_close(factors * conditional.variances.noise[own] @ factors.mT, rest)
 
 
+def test_densities_of_outputs_are_those_in_their_units():
+    x, y = inputs(200), noise(200, 2)
+    groups, unit = torch.arange(20).reshape(2, 10), torch.tensor([3.0, 0.2])
+    found = [
+        NeighborObjective(multitask(), x, part, None).conditional().log_densities(groups) for part in (y, unit * y)
+    ]
+    torch.testing.assert_close(found[1], found[0] - unit.log().sum())
+
+
 def test_missing_cells_count_as_if_they_were_not_there():
     x, y = inputs(30), noise(30, 2)
     y[::4, 0] = math.nan
@@ -199,7 +208,7 @@ def test_missing_cells_count_as_if_they_were_not_there():
         matrix = conditional.kernel(x[known]).to_dense() * conditional.variances.scale[output]
         matrix = matrix + conditional.variances.noise[output] * torch.eye(len(known))
         errors = last_errors(matrix, residual[~residual.isnan()])
-        wanted = wanted + student_log_density(*errors)
+        wanted = wanted + student_log_density(*errors) - conditional.units[output].log()
     torch.testing.assert_close(found.squeeze(0), wanted)
 
 
