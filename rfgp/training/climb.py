@@ -89,6 +89,7 @@ class Climb:
         if np.isfinite(best):
             self.start = chosen
             self._maximizer.lower, self._maximizer.upper = self._bounds()
+        self.coordinates.assign(self.start)
 
     def _assign(self, point: np.ndarray) -> None:
         self.coordinates.assign(self.start + point @ self.directions)

@@ -17,7 +17,7 @@ from .starts import random_rows
 from .timing import Deadline
 from .tuning import Stage, Tuning
 
-_FIRST, _LAST = (Stage(1500, 10, True),), (Stage(3000, 8, False),)
+_FIRST, _LAST = (Stage(900, 10, True),), (Stage(3000, 8, False),)
 _FINALISTS, _EVALUATIONS, _NEIGHBORS = 2, 100, 64
 _SHARE_OF_FIRST = 0.6
 

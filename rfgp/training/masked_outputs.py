@@ -33,7 +33,7 @@ class MaskedOutputs(Conditional):
 
     def __init__(self, model: Any, kernel: MultitaskKernel, x: Tensor, y: Tensor, initialize: bool) -> None:
         self.model, self.tasks, self.kernel, self.x = model, kernel.task_covar_module, kernel.data_covar_module, x
-        residual = y.double() - mean_values(model.mean_module, x).double()
+        residual = y.double() - mean_values(model.mean_module, x).detach().double()
         variances = residual.square().nanmean(0).nan_to_num()
         self.units = torch.where(variances > 0, variances, 1.0).sqrt()
         self.residual = residual / self.units
@@ -53,7 +53,7 @@ class MaskedOutputs(Conditional):
         matrix = self.variances.covariance(covariance(self.kernel, self.x[groups]))
         identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
         errors = last_errors(torch.where(inside, matrix, identity), residual.nan_to_num())
-        return (student_log_density(*errors) * is_known[..., -1]).sum(-1)
+        return ((student_log_density(*errors) - self.units.log()) * is_known[..., -1]).sum(-1)
 
     def profile(self, groups: Tensor) -> None:
         matrix, residual = covariance(self.kernel, self.x[groups]), self.residual[groups]

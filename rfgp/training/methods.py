@@ -34,8 +34,8 @@ NAMES: dict[str, type[Strategy]] = {
     "evidence": Evidence,
     "subset": Subset,
     "blocks": Blocks,
-    "leave_one_out": LeaveOut,
     "neighbors": Neighbors,
+    "leave_one_out": LeaveOut,
     "minibatches": Minibatches,
 }
 """The short forms of strategies."""

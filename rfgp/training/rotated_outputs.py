@@ -39,7 +39,7 @@ class RotatedOutputs(Conditional):
 
     def __init__(self, model: Any, kernel: MultitaskKernel, x: Tensor, y: Tensor, initialize: bool) -> None:
         self.model, self.tasks, self.kernel, self.x = model, kernel.task_covar_module, kernel.data_covar_module, x
-        residual = y.double() - mean_values(model.mean_module, x).double()
+        residual = y.double() - mean_values(model.mean_module, x).detach().double()
         if initialize:
             self.factors = autocorrelation_factors(residual, self._groups(1))
             noise = torch.full_like(self.factors[0], _FIRST_NOISE)
@@ -53,6 +53,7 @@ class RotatedOutputs(Conditional):
         noise = noise[self.leading]
         self.variances = OutputVariances(1.0 - noise, noise)
         self.num_factors = len(noise)
+        self._log_volume = torch.linalg.slogdet(self.factors).logabsdet if len(noise) == len(sizes) else 0.0
         self.parts = {"covar_module.": self.kernel, "outputs.": self.variances}
 
     def _groups(self, num_neighbors: int) -> Tensor:
@@ -61,7 +62,8 @@ class RotatedOutputs(Conditional):
 
     def log_densities(self, groups: Tensor) -> Tensor:
         matrix, residual = covariance(self.kernel, self.x[groups]), self.residual[groups][..., self.leading]
-        return student_log_density(*last_errors(self.variances.covariance(matrix), residual.mT)).sum(-1)
+        densities = student_log_density(*last_errors(self.variances.covariance(matrix), residual.mT))
+        return densities.sum(-1) - self._log_volume
 
     def profile(self, groups: Tensor) -> None:
         residual = self.residual[groups][..., self.leading]

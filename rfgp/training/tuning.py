@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,10 +20,10 @@ from .starts import random_rows
 from .summary import FitStage
 from .timing import NEVER, Deadline
 
-_HELD_OUT, _SHARE_OF_HELD_OUT, _FEWEST = 1000, 5, 64
+_HELD_OUT, _SHARE_OF_HELD_OUT, _FEWEST = 1000, 5, 256
 _NEIGHBORS, _NEIGHBORS_OF_FEW, _FEW = 16, 32, 2000
 """How many neighbors predict a row of many, and of few."""
-_MEASURED, _GRADIENT = 16, 3.0
+_MEASURED, _GRADIENT = 128, 3.0
 """Rows from which costs are measured, and how many times a value an evaluation with its gradient takes."""
 _SHARE_OF_JUDGMENT, _MOST_FACTORS = 0.1, 3
 
@@ -79,6 +80,9 @@ class Tuning:
                 return
             deadline = self.deadline.share(1.0 / (len(stages) - index))
             count = self._affordable(stage, deadline)
+            if count < _FEWEST:
+                deadline = self.deadline
+                count = self._affordable(stage, deadline)
             if self.stages and count < _FEWEST:
                 return
             self._make(stage, max(count, _FEWEST), limit, deadline)
@@ -90,20 +94,22 @@ class Tuning:
         return self.ascent is not None
 
     def _groups(self, rows: Tensor) -> Tensor:
-        return groups_of(
-            self.conditional.kernel,
-            self.conditional.x,
-            rows,
-            _NEIGHBORS if len(self.conditional.x) > _FEW else _NEIGHBORS_OF_FEW,
-        )
+        conditional = self.conditional
+        size = _NEIGHBORS if len(conditional.x) > _FEW else _NEIGHBORS_OF_FEW
+        return groups_of(conditional.kernel, conditional.x, rows, size)
 
     def _costs(self, rows: Tensor) -> tuple[float, float]:
-        """Seconds a row: of the search for those near it, and of its log density."""
-        began = timing.clock()
+        """Seconds a row: of the search for those near it, and of its log density, without what comes only once."""
+        times = [timing.clock()]
+        self._groups(rows[:1])
+        times.append(timing.clock())
         groups = self._groups(rows)
-        found = timing.clock()
+        times.append(timing.clock())
+        mean_log_density(self.conditional, groups[: len(rows) // 2])
+        times.append(timing.clock())
         mean_log_density(self.conditional, groups)
-        return (found - began) / len(rows), (timing.clock() - found) / len(rows)
+        once, search, _, predict = (after - before for before, after in itertools.pairwise([*times, timing.clock()]))
+        return max(search - once, 1e-9) / len(rows), max(predict, 1e-9) / len(rows)
 
     def _affordable(self, stage: Stage, deadline: Deadline) -> int:
         rows = stage.rows // min(self.conditional.num_factors, _MOST_FACTORS)
@@ -121,11 +127,14 @@ class Tuning:
         )
         if not self.stages:
             climb.choose_start()
+            self.value, self._best = self._judged(), self.coordinates.values()
         ascent = climb.ascend()
         self.used += ascent.evaluations
         value = self._judged()
-        if value > self.value or self.ascent is None:
-            self.value, self.ascent, self._best = value, ascent, self.coordinates.values()
+        if value > self.value:
+            self.value, self._best = value, self.coordinates.values()
+        if value == self.value or self.ascent is None:
+            self.ascent = ascent
         self.coordinates.assign(self._best)
         name = "one lengthscale" if stage.is_tied and self.coordinates.lengthscales.sum() > 1 else "neighbors"
         rows = f"{len(groups)} rows given {groups.shape[-1] - 1} near ones"

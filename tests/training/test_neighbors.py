@@ -1,0 +1,265 @@
+"""Parameters from rows given those near them: scores equal to dense algebra, and what the strategy finds."""
+
+import math
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.constraints import Positive
+from gpytorch.kernels import LinearKernel, MaternKernel, MultitaskKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
+from torch.distributions import MultivariateNormal, StudentT
+
+import rfgp
+from rfgp.likelihoods import DirichletClassificationLikelihood
+from rfgp.training.near_groups import near_groups
+from rfgp.training.neighbor_scores import class_moments, last_errors, student_log_density, transformed
+from rfgp.training.neighbors import NeighborObjective
+from rfgp.training.output_covariances import noise_covariance, output_covariance
+from rfgp.training.output_factors import joint_factors
+from rfgp.training.output_variances import profiled_variances
+
+pytestmark = [pytest.mark.usefixtures("float64_default"), pytest.mark.filterwarnings("ignore:KL .* per point")]
+
+BLOCKS, SIZE, CLASSES = 3, 9, 4
+
+
+def covariances(x, parameters):
+    """Gaussian kernels of blocks of inputs (B, n, d), from logarithms of lengthscale and scale."""
+    squares = (x.unsqueeze(-2) - x.unsqueeze(-3)).square().sum(-1)
+    return parameters[1].exp() * torch.exp(-0.5 * squares / parameters[0].exp() ** 2)
+
+
+def assert_same(found, wanted, parameters):
+    """Equal values, and equal gradients of a random combination of them."""
+    pairs = list(zip(found, wanted, strict=True))
+    for own, dense in pairs:
+        torch.testing.assert_close(own, dense, rtol=1e-10, atol=1e-10)
+    weights = [torch.randn_like(dense) for _, dense in pairs]
+    totals = [sum((w * part[i]).sum() for w, part in zip(weights, pairs, strict=True)) for i in (0, 1)]
+    for own, dense in zip(
+        *(torch.autograd.grad(total, parameters, retain_graph=True) for total in totals), strict=True
+    ):
+        torch.testing.assert_close(own, dense, rtol=1e-9, atol=1e-9)
+
+
+def test_errors_of_the_last_row_are_those_of_dense_algebra():
+    torch.manual_seed(0)
+    x, residual = torch.randn(BLOCKS, SIZE, 2), torch.randn(BLOCKS, SIZE, requires_grad=True)
+    parameters = torch.tensor([0.3, 0.5], requires_grad=True)
+    matrix = covariances(x, parameters) + 0.1 * torch.eye(SIZE)
+    weights = torch.linalg.solve(matrix[:, :-1, :-1], matrix[:, :-1, -1:]).squeeze(-1)
+    error = residual[:, -1] - (weights * residual[:, :-1]).sum(-1)
+    wanted = error, matrix[:, -1, -1] - (weights * matrix[:, :-1, -1]).sum(-1)
+    assert_same(last_errors(matrix, residual), wanted, [parameters, residual])
+
+
+def test_latent_functions_of_classes_are_those_of_one_regression_per_class():
+    torch.manual_seed(0)
+    x, labels = torch.randn(BLOCKS, SIZE, 2), torch.randint(0, CLASSES - 1, (BLOCKS, SIZE - 1))
+    parameters = torch.tensor([0.3, 0.5, -3.0], requires_grad=True)
+    means = torch.randn(CLASSES, requires_grad=True)
+    inside, matrix = torch.nn.functional.one_hot(labels, CLASSES).double(), covariances(x, parameters)
+    alpha = inside + parameters[2].exp()
+    noise = (1.0 / alpha + 1.0).log()
+    dense = matrix[:, :-1, :-1].unsqueeze(1) + torch.diag_embed(noise.mT)
+    cross = matrix[:, :-1, -1].unsqueeze(1).expand(-1, CLASSES, -1)
+    weights = torch.linalg.solve(dense, cross)
+    mean = means + (weights * (alpha.log() - 0.5 * noise - means).mT).sum(-1)
+    wanted = mean, matrix[:, -1, -1:] - (weights * cross).sum(-1)
+    found = class_moments(matrix, inside, transformed(parameters[2].exp()), means)
+    assert_same(found, wanted, [parameters, means])
+
+
+@pytest.mark.parametrize("columns", [2, 12])
+def test_near_rows_are_the_nearest_others(columns):
+    points = torch.randn(60, columns, generator=torch.Generator().manual_seed(0))
+    points[:20] = points[0]
+    rows = torch.tensor([3, 30, 59])
+    groups = near_groups(points, rows, 5)
+    assert torch.equal(groups[:, -1], rows)
+    assert not (groups[:, :-1] == rows.unsqueeze(-1)).any()
+    wanted = torch.cdist(points[rows], points).sort(-1).values[:, 1:6]
+    found = (points[groups[:, :-1]] - points[rows].unsqueeze(1)).norm(dim=-1)
+    torch.testing.assert_close(found.sort(-1).values, wanted, atol=1e-6, rtol=1e-6)
+
+
+def test_student_log_density():
+    error, variance = torch.tensor([0.3, -5.0]), torch.tensor([0.5, 2.0])
+    wanted = StudentT(4.0, 0.0, variance.sqrt()).log_prob(error)
+    torch.testing.assert_close(student_log_density(error, variance), wanted)
+
+
+def test_factors_of_outputs_make_both_covariances_diagonal():
+    torch.manual_seed(0)
+    part = torch.cov(torch.randn(3, 20))
+    total = part + torch.cov(torch.randn(3, 20))
+    factors, values = joint_factors(total, part)
+    torch.testing.assert_close(factors @ factors.mT, total)
+    torch.testing.assert_close(factors * values @ factors.mT, part)
+
+
+def wide(kernel, columns, width=16):
+    return rfgp.approximate(kernel, width, input_dim=columns, seed=0)
+
+
+def regression(kernel=None, columns=2):
+    kernel = ScaleKernel(RBFKernel(ard_num_dims=columns)) if kernel is None else kernel
+    return rfgp.WeightSpaceGP(wide(kernel, columns, 128), GaussianLikelihood(), ConstantMean())
+
+
+def classification(num_classes=3, mean=None):
+    likelihood = DirichletClassificationLikelihood(num_classes=num_classes)
+    means = ConstantMean(batch_shape=torch.Size([num_classes])) if mean is None else mean
+    return rfgp.WeightSpaceGP(wide(ScaleKernel(RBFKernel(ard_num_dims=2)), 2), likelihood, means)
+
+
+def multitask(num_outputs=2):
+    kernel = MultitaskKernel(RBFKernel(ard_num_dims=2), num_tasks=num_outputs, rank=num_outputs)
+    likelihood = MultitaskGaussianLikelihood(num_outputs, rank=num_outputs, noise_constraint=Positive())
+    return rfgp.WeightSpaceGP(wide(kernel, 2), likelihood, MultitaskMean(ConstantMean(), num_outputs))
+
+
+def lengths(model):
+    kernel = model.covar_module.exact_kernel
+    kernel = kernel.data_covar_module if isinstance(kernel, MultitaskKernel) else kernel.base_kernel
+    return kernel.lengthscale.detach().reshape(-1)
+
+
+def inputs(count):
+    return 4.0 * torch.rand(count, 2, generator=torch.Generator().manual_seed(1))
+
+
+def noise(count, outputs):
+    return torch.randn(count, outputs, generator=torch.Generator().manual_seed(2))
+
+
+def test_one_output_learns_noise_and_what_does_not_matter():
+    x = inputs(400)
+    model = regression()
+    summary = rfgp.fit(model, x, (3.0 * x[:, 0]).sin() + 0.1 * noise(400, 1)[:, 0], strategy="neighbors")
+    assert 0.005 < model.likelihood.noise.item() < 0.02
+    assert lengths(model)[1] > 5.0 * lengths(model)[0]
+    assert [stage.name for stage in summary.stages[:2]] == ["one lengthscale", "neighbors"]
+    assert model.posterior(x[:2]).mean.shape == (2,)
+
+
+def test_classes_learn_their_concentration_and_what_does_not_matter():
+    x = inputs(450)
+    model = classification()
+    summary = rfgp.fit(model, x, (1.5 * x[:, 0]).long() % 3, strategy="neighbors")
+    assert model.likelihood.alpha_epsilon < 0.005
+    assert lengths(model)[1] > 3.0 * lengths(model)[0]
+    assert summary.log_marginal_likelihood > 450 * math.log(0.75)
+    assert summary.quantity == "log density of rows given those near them"
+    assert torch.isfinite(model.posterior(x[:2]).mean).all()
+
+
+@pytest.mark.parametrize("share_missing", [0.0, 0.2])
+def test_outputs_learn_their_covariances(share_missing):
+    x = inputs(400)
+    function = torch.stack([(2.0 * x[:, 0]).sin(), (2.0 * x[:, 0]).sin() + (2.0 * x[:, 1]).cos()], dim=-1)
+    y = function + torch.tensor([0.05, 0.2]) * noise(400, 2)
+    y[torch.rand(400, 2, generator=torch.Generator().manual_seed(3)) < share_missing] = math.nan
+    model = multitask()
+    rfgp.fit(model, x, y, strategy="neighbors")
+    spread = noise_covariance(model.likelihood)
+    torch.testing.assert_close(spread.diagonal().sqrt(), torch.tensor([0.05, 0.2]), rtol=0.25, atol=0.0)
+    assert spread[0, 1].abs() < 0.3 * spread.diagonal().prod().sqrt()
+    tasks = output_covariance(model.covar_module.exact_kernel.task_covar_module)
+    correlation = tasks[0, 1] / tasks.diagonal().prod().sqrt()
+    assert 0.4 < correlation < 0.95
+
+
+def test_parameters_of_a_model_are_where_training_goes_on():
+    x = inputs(200)
+    model = multitask()
+    objective = NeighborObjective(model, x, x + noise(200, 2), None)
+    conditional = objective.conditional(initialize=False)
+    function, rest = output_covariance(conditional.tasks), noise_covariance(model.likelihood)
+    own = conditional.leading.argsort()
+    factors, scale = conditional.factors, conditional.variances.scale[own]
+    torch.testing.assert_close(factors * scale @ factors.mT, function)
+    torch.testing.assert_close(factors * conditional.variances.noise[own] @ factors.mT, rest)
+
+
+def test_densities_of_outputs_are_those_in_their_units():
+    x, y = inputs(200), noise(200, 2)
+    groups, unit = torch.arange(20).reshape(2, 10), torch.tensor([3.0, 0.2])
+    found = [
+        NeighborObjective(multitask(), x, part, None).conditional().log_densities(groups) for part in (y, unit * y)
+    ]
+    torch.testing.assert_close(found[1], found[0] - unit.log().sum())
+
+
+def test_missing_cells_count_as_if_they_were_not_there():
+    x, y = inputs(30), noise(30, 2)
+    y[::4, 0] = math.nan
+    conditional = NeighborObjective(multitask(), x, y, None).conditional()
+    group = torch.arange(7, 20)
+    found = conditional.log_densities(group.unsqueeze(0))
+    wanted = 0.0
+    for output in range(2):
+        residual = conditional.residual[group, output]
+        known = group[~residual.isnan()]
+        if known[-1] != group[-1]:
+            continue
+        matrix = conditional.kernel(x[known]).to_dense() * conditional.variances.scale[output]
+        matrix = matrix + conditional.variances.noise[output] * torch.eye(len(known))
+        errors = last_errors(matrix, residual[~residual.isnan()])
+        wanted = wanted + student_log_density(*errors) - conditional.units[output].log()
+    torch.testing.assert_close(found.squeeze(0), wanted)
+
+
+def test_variances_in_closed_form_are_those_of_the_data():
+    torch.manual_seed(0)
+    x = torch.rand(400, 12, 1)
+    matrix = covariances(x, torch.tensor([-1.0, 0.0]))
+    root = torch.linalg.cholesky(matrix + 0.01 * torch.eye(12))
+    draws = math.sqrt(3.0) * root @ torch.randn(400, 12, 1)
+    scale, noises = profiled_variances(matrix, draws)
+    assert float(scale) == pytest.approx(3.0, rel=0.5)
+    assert float(noises) == pytest.approx(0.03, rel=0.5)
+
+
+def test_scores_are_those_of_dense_algebra():
+    x, y = inputs(40), noise(40, 1)[:, 0]
+    model = regression()
+    kernel, spread = model.covar_module.exact_kernel, float(model.likelihood.noise)
+    matrix = kernel(x).to_dense() + spread * torch.eye(40)
+    whole = MultivariateNormal(torch.zeros(40), matrix).log_prob(y)
+    densities = []
+    for row in range(40):
+        rest = torch.arange(40) != row
+        densities.append(whole - MultivariateNormal(torch.zeros(39), matrix[rest][:, rest]).log_prob(y[rest]))
+    found = rfgp.training.neighbor_score(model, x, y, num_neighbors=39)
+    assert found == pytest.approx(float(torch.stack(densities).mean()), abs=1e-10)
+
+
+def test_the_better_kernel_comes_first():
+    x = inputs(300)
+    y = (4.0 * x[:, 0]).sin() * x[:, 1] + 0.01 * noise(300, 1)[:, 0]
+    kernels = {"linear": LinearKernel(), "rough": MaternKernel(0.5), "smooth": RBFKernel()}
+    models = {name: regression(ScaleKernel(kernel)) for name, kernel in kernels.items()}
+    assert list(rfgp.training.compare(models, x, y)) == ["smooth", "rough", "linear"]
+
+
+def test_models_stay_as_they_were_where_one_cannot_be_compared():
+    x, y = inputs(100), noise(100, 1)[:, 0]
+    models = {"good": regression(), "bad": multitask()}
+    before = lengths(models["good"]).clone()
+    with pytest.raises(ValueError, match="expected"):
+        rfgp.training.compare(models, x, y)
+    assert torch.equal(lengths(models["good"]), before)
+    with pytest.raises(ValueError, match="expected models"):
+        rfgp.training.compare({}, x, y)
+
+
+def test_models_that_are_refused():
+    x = inputs(50)
+    with pytest.raises(ValueError, match="constant means"):
+        rfgp.fit(classification(mean=LinearMean(2)), x, torch.arange(50) % 3, strategy="neighbors")
+    with pytest.raises(ValueError, match="strategy to be one of"):
+        laplace = rfgp.models.LaplaceGP(wide(RBFKernel(), 2), gpytorch.likelihoods.BernoulliLikelihood())
+        rfgp.fit(laplace, x, (torch.arange(50) % 2).double(), strategy="neighbors")
