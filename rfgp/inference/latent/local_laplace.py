@@ -58,7 +58,7 @@ class LocalLaplace(NewtonSearch):
 
     @torch.no_grad()
     def start_at(self, latent: Tensor) -> Tensor:
-        """The weights after a Newton step from any functions less their mean, (N, 1), such as a mode of other kernels."""
+        """The weights after a Newton step from functions less their mean, (N, 1), such as another mode."""
         terms = self.terms(latent)
         posterior, curvature = self._posterior(terms.curvature)
         return posterior.solve(curvature * latent + terms.slope)
