@@ -3,12 +3,13 @@
 Each method of each set runs in a process of its own, on one thread. Seconds are the processor's, of fit and prediction,
 and so are time limits of the estimators, since other work must not count. What a peer does not find itself (learning
 rate and epochs of SVGP, the width of Nystroem) is shown for several values, each at its own seconds alone. The best on
-the test rows is then better than what a user finds.
+the test rows is then better than what a user finds. Peers without a setting have scikit-learn's defaults.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import math
 import os
@@ -18,8 +19,9 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from accuracy import ours, peers
-from accuracy.rows import CLASSES, KERNELS, Method, load, measured
+import numpy as np
+from accuracy import ours, peers, plain
+from accuracy.rows import CLASSES, COUNTS, IMAGES, SETS, Method, load, measured
 from common import (
     HERE,
     add_data_dir,
@@ -56,6 +58,7 @@ FAMILIES = {
     "scikit-learn, exact": plots.COLORS[6],
     "scikit-learn, Nystroem": plots.COLORS[3],
     "scikit-learn, gradient boosting": plots.COLORS[7],
+    "scikit-learn": "#AAAAAA",
     "GPBoost": plots.EXACT,
 }
 GAUSSIAN_PROCESSES = ("GPyTorch", "scikit-learn, exact", "scikit-learn, Nystroem", "GPBoost")
@@ -66,31 +69,57 @@ PATIENCE = 20
 """Seconds by the clock for a second of the processor, which may have other work."""
 
 
+SHORT_SETS, SHORT_ROWS, SHORT_METHODS = ("few_rare", "missing", "counts"), 150, ("rfgp, time limit 5 s", "linear")
+"""What ``--short`` measures."""
+
+
 def methods(name: str) -> dict[str, Method]:
     """What is measured on a set in this interpreter."""
-    if name == "mnist":
-        return {**ours.IMAGES, **peers.IMAGES}
-    return {**ours.CLASSIFIERS, **peers.CLASSIFIERS} if name in CLASSES else {**ours.METHODS, **peers.METHODS}
+    if name in IMAGES:
+        return {**ours.IMAGES, **plain.CLASSES, **peers.IMAGES}
+    if name in COUNTS:
+        return {**ours.COUNTS, **plain.COUNTS}
+    if name in CLASSES:
+        two = ours.TWO_CLASSES if CLASSES[name] == 2 else {}
+        return {**ours.CLASSIFIERS, **two, **plain.CLASSES, **peers.CLASSIFIERS}
+    return {**ours.NUMBERS, **plain.NUMBERS, **peers.NUMBERS}
 
 
-def command(name: str, method: str, options: argparse.Namespace) -> list[str]:
+def vecchia(name: str) -> list[str]:
+    """What GPBoost measures on a set: it has no multinomial likelihood."""
+    return list(VECCHIA) if CLASSES.get(name, 2) == 2 else []
+
+
+def command(name: str, method: str, seed: int, options: argparse.Namespace) -> list[str]:
     """What runs one cell."""
-    where = ["--data-dir", str(options.data_dir), "--seed", str(options.seed), "--limit", str(options.limit)]
+    where = ["--limit", str(options.limit)]
+    where += [] if options.data_dir is None else ["--data-dir", str(options.data_dir)]
+    where += [] if options.rows is None else ["--rows", str(options.rows)]
     if method in VECCHIA:
         approximation, neighbors = VECCHIA[method]
         choice = ["--set", name, "--approximation", approximation, "--neighbors", str(neighbors)]
-        return [options.gpboost_python, "-m", "accuracy.vecchia", *where, *choice]
-    return [sys.executable, str(HERE / "accuracy_per_second.py"), *where, "--cell", name, method]
+        return [options.gpboost_python, "-m", "accuracy.vecchia", *where, "--seed", str(seed), *choice]
+    cell = ["--seeds", str(seed), "--cell", name, method]
+    return [sys.executable, str(HERE / "accuracy_per_second.py"), *where, *cell]
 
 
-def points_of(cells: dict[str, Any], name: str) -> dict[str, dict[str, float]]:
-    """The measurements of a set under the names of their methods, without cells that were stopped."""
-    return {
-        f"{key.split('|')[1]}{', ' if label else ''}{label}": point
-        for key, cell in cells.items()
-        if key.split("|")[0] == name and "status" not in cell
-        for label, point in cell.items()
-    }
+def points_of(cells: dict[str, Any], name: str) -> dict[str, dict[str, Any]]:
+    """The means over splits of a set under the names of methods, without cells that were stopped."""
+    found: dict[str, list[dict[str, Any]]] = {}
+    for key, cell in cells.items():
+        if key.split("|")[0] == name and "status" not in cell:
+            for label, point in cell.items():
+                found.setdefault(f"{key.split('|')[1]}{', ' if label else ''}{label}", []).append(point)
+    return {method: averaged(points) for method, points in found.items()}
+
+
+def averaged(points: list[dict[str, Any]]) -> dict[str, Any]:
+    """The means of scores and seconds over splits, and how many there are."""
+    mean: dict[str, Any] = {"splits": len(points)}
+    for key in points[0]:
+        values = [point[key] for point in points]
+        mean[key] = None if values[0] is None else np.mean(values, axis=0).tolist()
+    return mean
 
 
 def family(method: str) -> str:
@@ -98,7 +127,7 @@ def family(method: str) -> str:
     return next(name for name in FAMILIES if method.startswith(name))
 
 
-def front(points: dict[str, dict[str, float]], score: str) -> list[tuple[float, float]]:
+def front(points: dict[str, dict[str, Any]], score: str) -> list[tuple[float, float]]:
     """Seconds and scores of those points of rfgp that no faster one of its points beats."""
     found: list[tuple[float, float]] = []
     for point in sorted((p for m, p in points.items() if family(m) == "rfgp"), key=lambda p: p["seconds"]):
@@ -107,7 +136,7 @@ def front(points: dict[str, dict[str, float]], score: str) -> list[tuple[float, 
     return found
 
 
-def below(points: dict[str, dict[str, float]], score: str) -> list[str]:
+def below(points: dict[str, dict[str, Any]], score: str) -> list[str]:
     """Gaussian processes of others that take five seconds or more and are below the front of rfgp."""
     steps, found = front(points, score), []
     for method, point in points.items():
@@ -118,27 +147,48 @@ def below(points: dict[str, dict[str, float]], score: str) -> list[str]:
     return found
 
 
-def report(result: dict[str, Any]) -> None:
-    """Print the table of every set, what is below rfgp's front, and what was stopped."""
-    for name in KERNELS:
-        points = points_of(result["cells"], name)
-        if not points:
+def number(value: float | None) -> str:
+    """A score to be read."""
+    return "" if value is None else f"{value:.4f}"
+
+
+def table_of(cells: dict[str, Any], name: str) -> str:
+    """The table of a set: what was measured, best first, and what was stopped."""
+    points = points_of(cells, name)
+    ordered = sorted(points.items(), key=lambda item: (item[1]["nlpd"] is None, item[1]["nlpd"] or 0.0))
+    rows = []
+    for method, point in ordered:
+        outputs = " ".join(f"{value:.3f}" for value in point.get("by_output", []))
+        seconds = f"{point['seconds']:.1f}"
+        rows.append([method, number(point["error"]), number(point["nlpd"]), seconds, str(point["splits"]), outputs])
+    stopped = {
+        key.split("|")[1]: cell["status"]
+        for key, cell in cells.items()
+        if key.split("|")[0] == name and "status" in cell
+    }
+    rows += [[method, status, "", "", "", ""] for method, status in stopped.items()]
+    scores = ["error rate", "log loss"] if name in CLASSES else ["RMSE", "NLPD"]
+    return markdown([name, *scores, "seconds", "splits", "RMSE by output"], rows)
+
+
+def report(result: dict[str, Any], out: Path) -> None:
+    """Write the tables of all sets beside the JSON, and print them with what is below rfgp's front."""
+    tables = []
+    for name in SETS:
+        if not any(key.split("|")[0] == name for key in result["cells"]):
             continue
-        ordered = sorted(points.items(), key=lambda item: item[1]["nlpd"])
-        table = [[m, f"{p['error']:.4f}", f"{p['nlpd']:.4f}", f"{p['seconds']:.1f}"] for m, p in ordered]
-        first = "error rate" if name in CLASSES else "RMSE"
-        print(f"\n{name}\n{markdown([name, first, 'MNLL' if name in CLASSES else 'NLPD', 'seconds'], table)}")
-        for score, label in (("error", first), ("nlpd", "NLPD")):
-            for line in below(points, score):
-                print(f"below the front in {label}: {line}")
-    for key, cell in result["cells"].items():
-        if "status" in cell:
-            print(f"{key}: {cell['status']}")
+        tables.append(table_of(result["cells"], name))
+        print(f"\n{tables[-1]}")
+        for score in ("error", "nlpd"):
+            points = points_of(result["cells"], name)
+            for line in below({m: p for m, p in points.items() if p[score] is not None}, score):
+                print(f"below the front in {score}: {line}")
+    out.with_suffix(".md").write_text("\n\n".join(tables) + "\n")
 
 
 def draw(result: dict[str, Any], out: Path) -> None:
     """A panel for the error of every set, and one below it for the negative log likelihood."""
-    names = [name for name in KERNELS if points_of(result["cells"], name)]
+    names = [name for name in SETS if points_of(result["cells"], name)]
     columns = min(len(names), COLUMNS)
     bands = math.ceil(len(names) / columns)
     figure, axes = plots.figure(2 * bands, columns, width=2.9, height=2.2)
@@ -157,15 +207,15 @@ def draw(result: dict[str, Any], out: Path) -> None:
     save_figure(figure, out)
 
 
-def draw_panel(ax: Axes, points: dict[str, dict[str, float]], score: str) -> None:
+def draw_panel(ax: Axes, points: dict[str, dict[str, Any]], score: str) -> None:
     """One set and score: points of every family, and rfgp's front as a line."""
     for index, (label, color) in enumerate(FAMILIES.items()):
-        own = [p for m, p in points.items() if family(m) == label]
+        own = [p for m, p in points.items() if family(m) == label and p[score] is not None]
         if not own:
             continue
         x, y = [p["seconds"] for p in own], [p[score] for p in own]
         is_ours = label == "rfgp"
-        marker = "o" if is_ours else "s^Dv<>pX"[index - 1]
+        marker = "o" if is_ours else "s^Dv<>pXP"[index - 1]
         ax.scatter(x, y, s=26, color=color, marker=marker, linewidths=0, alpha=0.9, label=label, zorder=3 + is_ours)
     steps = front(points, score)
     if steps:
@@ -179,48 +229,64 @@ def draw_panel(ax: Axes, points: dict[str, dict[str, float]], score: str) -> Non
     ax.grid(True, which="major", linewidth=0.3)
 
 
+def gpboost_python(given: str | None) -> str | None:
+    """An interpreter that has gpboost, or None."""
+    if given is None and importlib.util.find_spec("gpboost") is not None:
+        return sys.executable
+    return given
+
+
 def main() -> None:
     """Measure the cells that are missing, one at a time, and print the tables."""
     parser = arguments(__doc__ or "", "accuracy_per_second")
-    add_data_dir(parser)
+    add_data_dir(parser, required=False)
     add_plot(parser)
-    parser.add_argument("--sets", nargs="+", default=list(KERNELS), choices=list(KERNELS), help="default: all")
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), help="default: all")
     parser.add_argument("--only", default="", help="measure the methods whose names contain this text")
-    parser.add_argument("--seed", type=int, default=1, help="of the split (default: 1)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of the splits (default: 1 2 3)")
     parser.add_argument("--limit", type=int, default=300, help="processor seconds of a cell (default: 300)")
-    parser.add_argument("--gpboost-python", help="an interpreter that has gpboost; default: leave GPBoost out")
+    parser.add_argument("--rows", type=int, help="the largest number of training and of test rows (default: all)")
+    parser.add_argument("--short", action="store_true", help="few methods on few rows of generated sets")
+    parser.add_argument("--gpboost-python", help="an interpreter that has gpboost; default: this one if it has it")
     parser.add_argument("--cell", nargs=2, metavar=("SET", "METHOD"), help="measure one cell here, and print it")
     options = parser.parse_args()
     if options.cell:
         warnings.simplefilter("ignore")
         time.perf_counter = time.process_time
         name, method = options.cell
-        print(json.dumps(measured(methods(name)[method], load(name, options.data_dir, options.seed), options.limit)))
+        rows = load(name, options.data_dir, options.seeds[0], options.rows)
+        print(json.dumps(measured(methods(name)[method], rows, options.limit)))
         return
-    result = resumed(options)
+    if options.short:
+        options.sets, options.rows, options.seeds = SHORT_SETS, SHORT_ROWS, options.seeds[:1]
+    result = {"cells": {}} if options.short else resumed(options)
+    options.out = options.out.resolve()
     if options.plot:
-        report(result)
+        report(result, options.out)
         draw(result, options.out)
         return
     os.environ["OMP_NUM_THREADS"] = "1"
-    options.out, options.data_dir = options.out.resolve(), options.data_dir.resolve()
+    options.data_dir = None if options.data_dir is None else Path(options.data_dir).resolve()
+    options.gpboost_python = gpboost_python(options.gpboost_python)
     os.chdir(HERE)
-    result["environment"] = environment() | {"threads": 1, "seed of the split": options.seed}
-    others = list(VECCHIA) if options.gpboost_python else []
-    if not options.gpboost_python:
-        print("GPBoost is left out: --gpboost-python names no interpreter that has it")
+    result["environment"] = environment() | {"threads": 1, "seeds of the splits": options.seeds}
     grid = [
-        (name, method)
+        (name, method, seed)
         for name in options.sets
-        for method in [*methods(name), *(others if name not in CLASSES else [])]
-        if options.only in method
+        for method in [*methods(name), *vecchia(name)]
+        for seed in options.seeds
+        if options.only in method and (not options.short or method.endswith(SHORT_METHODS))
     ]
-    for name, method in tqdm(grid[:1] if options.quick else grid):
-        key = f"{name}|{method}|{options.seed}"
-        if key not in result["cells"]:
-            result["cells"][key] = in_process(command(name, method, options), PATIENCE * options.limit)
-            write(options.out, result)
-    report(result)
+    for name, method, seed in tqdm(grid[:1] if options.quick else grid):
+        key = f"{name}|{method}|{seed}"
+        if key in result["cells"]:
+            continue
+        if method in VECCHIA and options.gpboost_python is None:
+            result["cells"][key] = {"status": "gpboost is not installed"}
+        else:
+            result["cells"][key] = in_process(command(name, method, seed, options), PATIENCE * options.limit)
+        write(options.out, result)
+    report(result, options.out)
 
 
 if __name__ == "__main__":

@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from gpytorch.kernels import PolynomialKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, PolynomialKernel, ScaleKernel
+from gpytorch.likelihoods import BernoulliLikelihood
+from gpytorch.means import ConstantMean
+from torch.nn.functional import normalize
 
 import rfgp
-from rfgp.likelihoods import DirichletClassificationLikelihood
+from rfgp.likelihoods import DirichletClassificationLikelihood, PoissonLikelihood
+from rfgp.models import LaplaceGP
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 
-from .rows import Method, Predictions, Rows
+from .rows import Method, Predictions, Rows, all_classes
 
 
 def estimator(**options: Any) -> Method:
@@ -21,11 +25,10 @@ def estimator(**options: Any) -> Method:
 
     def fitted(rows: Rows) -> Iterator[tuple[str, Callable[[], Predictions]]]:
         if rows.num_classes:
-            classifier = RandomFeatureGPClassifier(**{"kernel": rows.kernel, "random_state": 0, **options})
-            classifier.fit(rows.x, rows.y)
-            yield "", lambda: classifier.predict_proba(rows.test_x)
+            classifier = RandomFeatureGPClassifier(**{"random_state": 0, **options}).fit(rows.x, rows.y)
+            yield "", lambda: all_classes(classifier.predict_proba(rows.test_x), classifier.classes_, rows.num_classes)
             return
-        regressor = RandomFeatureGPRegressor(rows.kernel, random_state=0, **options).fit(rows.x, rows.y)
+        regressor = RandomFeatureGPRegressor(**{"random_state": 0, **options}).fit(rows.x, rows.y)
 
         def predict() -> Predictions:
             mean, deviation = regressor.predict(rows.test_x, return_std=True)
@@ -36,11 +39,32 @@ def estimator(**options: Any) -> Method:
     return fitted
 
 
+def laplace(rows: Rows, width: int = 512) -> Iterator[tuple[str, Callable[[], Predictions]]]:
+    """Counts or two classes by Laplace's approximation, tuned by :func:`rfgp.fit`."""
+    x, test_x, y = (torch.from_numpy(part).double() for part in (rows.x, rows.test_x, rows.y))
+    exact = ScaleKernel(MaternKernel(1.5, ard_num_dims=x.shape[1])).double()
+    kernel = rfgp.approximate(exact, min(width, len(x)), method="landmarks", train_inputs=x, seed=0)
+    likelihood = PoissonLikelihood() if rows.has_counts else BernoulliLikelihood()
+    model = LaplaceGP(kernel, likelihood, ConstantMean().double())
+    rfgp.fit(model, x, y, progress=False)
+
+    def predict() -> Predictions:
+        with torch.no_grad():
+            latent = model.posterior(test_x)
+            if not rows.has_counts:
+                positive = likelihood(latent).probs.numpy()
+                return np.stack([1.0 - positive, positive], axis=-1)
+            mean = (latent.mean + 0.5 * latent.variance).exp()
+            return mean.numpy(), likelihood.log_marginal(torch.from_numpy(rows.test_y), latent).numpy()
+
+    yield "", predict
+
+
 def images(method: str, width: int) -> Method:
     """Dirichlet classification by v (1/2 + x.y/2)^3, whose parameters are given, in float32."""
 
     def fitted(rows: Rows) -> Iterator[tuple[str, Callable[[], Predictions]]]:
-        x, test_x = (torch.from_numpy(part).float() for part in (rows.x, rows.test_x))
+        x, test_x = (normalize(torch.from_numpy(part).float(), dim=-1) for part in (rows.x, rows.test_x))
         labels = torch.from_numpy(rows.y)
         exact = ScaleKernel(PolynomialKernel(power=3))
         likelihood = DirichletClassificationLikelihood(labels, 1e-3)
@@ -64,28 +88,28 @@ def images(method: str, width: int) -> Method:
     return fitted
 
 
-METHODS: dict[str, Method] = {
+ESTIMATORS: dict[str, Method] = {
     "rfgp, defaults": estimator(),
     **{f"rfgp, time limit {limit} s": estimator(time_limit=float(limit)) for limit in (5, 20, 60)},
-    **{
-        f"rfgp, Fourier, D = {width}": estimator(method="fourier_orthogonal", num_features=width, block_size=None)
-        for width in (512, 1024)
-    },
-    **{f"rfgp, landmarks, M = {width}": estimator(num_features=width, block_size=None) for width in (512, 1024, 2048)},
+}
+NUMBERS: dict[str, Method] = {
+    **ESTIMATORS,
+    'rfgp, noise="student"': estimator(noise="student"),
+    "rfgp, Fourier, D = 1024": estimator(method="fourier_orthogonal", num_features=1024, block_size=None),
+    **{f"rfgp, landmarks, M = {width}": estimator(num_features=width, block_size=None) for width in (512, 1024)},
     **{
         f"rfgp, landmarks and blocks, M = {width}, B = {size}": estimator(num_features=width, block_size=size)
-        for width, size in ((128, 128), (256, 128), (512, 256), (1024, 256), (1024, 512), (2048, 512))
+        for width, size in ((256, 128), (512, 256), (1024, 512))
     },
 }
-"""What takes tables of numbers."""
 CLASSIFIERS: dict[str, Method] = {
-    **{name: method for name, method in METHODS.items() if "blocks" not in name and "2048" not in name},
-    "rfgp, polynomial sketch, D = 1024": estimator(
-        kernel=ScaleKernel(PolynomialKernel(power=3)), method="tensor_srht", num_features=1024, time_limit=60.0
-    ),
+    **ESTIMATORS,
+    "rfgp, fallback": estimator(fallback=True),
 }
+TWO_CLASSES: dict[str, Method] = {"rfgp, LaplaceGP, M = 512": laplace}
+COUNTS: dict[str, Method] = {"rfgp, LaplaceGP, M = 512": laplace}
 IMAGES: dict[str, Method] = {
+    **ESTIMATORS,
     **{f"rfgp, polynomial sketch, D = {width}": images("tensor_srht", width) for width in (512, 1024, 2048)},
-    "rfgp, optimized Maclaurin, D = 1024": images("optimized_maclaurin", 1024),
-    **{f"rfgp, landmarks, M = {width}": images("landmarks", width) for width in (512, 1024, 2048)},
+    **{f"rfgp, polynomial landmarks, M = {width}": images("landmarks", width) for width in (1024, 2048)},
 }

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 
 from .base import Source, with_same_columns
+from .row_noise import joined_noise
 
-Batch = tuple[Tensor, Tensor, Tensor | None]
+Batch = tuple[Tensor, Tensor, Any]
+"""Inputs, targets, and the noise of rows: variances, :class:`~rfgp.data.row_noise.WeightedNoise`, or None."""
 
 
 class Batches:
@@ -54,10 +56,8 @@ def joined(parts: list[Batch]) -> Batch:
     """Several batches as one."""
     if not parts:
         raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
-    if len({noise is None for _, _, noise in parts}) > 1:
-        raise ValueError("expected noise beside all batches or none, got some; give it to all")
     x, y, noises = zip(*parts, strict=True)
-    return torch.cat(x), torch.cat(y), None if noises[0] is None else torch.cat(noises)
+    return torch.cat(x), torch.cat(y), joined_noise(noises)
 
 
 def _unpack(batch: Any) -> Batch:

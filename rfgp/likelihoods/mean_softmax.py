@@ -14,12 +14,12 @@ def mean_softmax(mean: Tensor, deviation: Tensor) -> Tensor:
     .. math:: \frac{1}{S} \sum_s \mathrm{softmax}(m + d \circ z_s)
     """
     total = torch.zeros_like(mean)
-    for point in _normal_points(mean.shape[-1]).to(mean):
+    for point in normal_points(mean.shape[-1]).to(mean):
         total += torch.softmax(mean + deviation * point, dim=-1)
     return total / total.sum(-1, keepdim=True)
 
 
-def _normal_points(num_classes: int) -> Tensor:
+def normal_points(num_classes: int) -> Tensor:
     """Points (S, C) that stand for draws of standard normals."""
     uniform = torch.quasirandom.SobolEngine(num_classes, scramble=True, seed=0).draw(_NUM_POINTS, dtype=torch.float64)
     return torch.special.ndtri(uniform.clamp(1e-9, 1.0 - 1e-9))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
@@ -22,6 +23,11 @@ def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) 
 
 def _array(values: Any, name: str) -> Any:
     return checks.tensor(values, name).detach() if isinstance(values, Tensor) else values
+
+
+def as_tensor(values: Floats | None) -> Tensor | None:
+    """Values as a tensor, or None."""
+    return None if values is None else torch.from_numpy(values)
 
 
 def drawn_seed(random_state: Any) -> int:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import Likelihood
+from gpytorch.likelihoods import DirichletClassificationLikelihood, Likelihood, MultitaskGaussianLikelihood
 from gpytorch.means import Mean
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, is_classifier
@@ -24,7 +24,9 @@ from ..inference import LeaveGroupOut, LeaveOneOut
 from ..models import WeightSpaceGP
 from ..training import fit
 from ..training.strategies import Strategy
-from .arrays import Floats, validated
+from ..training.timing import NEVER, Deadline
+from .arrays import Floats, as_tensor, validated
+from .comparison import Comparison, Rows
 from .folds import fold_labels
 from .kernels import is_rough
 from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, ModelSize, default_size, timed_size
@@ -58,6 +60,8 @@ class RandomFeatureGP(BaseEstimator):
         strategy: str | Strategy = "auto",
         time_limit: float | None = None,
         max_evaluations: int = 200,
+        fallback: bool = False,
+        verbose: bool = False,
         random_state: Any = None,
     ) -> None:
         self.kernel = kernel
@@ -68,6 +72,8 @@ class RandomFeatureGP(BaseEstimator):
         self.strategy = strategy
         self.time_limit = time_limit
         self.max_evaluations = max_evaluations
+        self.fallback = fallback
+        self.verbose = verbose
         self.random_state = random_state
 
     @property
@@ -77,39 +83,54 @@ class RandomFeatureGP(BaseEstimator):
         with torch.no_grad():
             return float(self.model_.log_marginal_likelihood())
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Add rows (N, d); the first call is ``fit``, whose scales, parameters and features stay."""
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Add rows (N, d); the first call is ``fit``, whose scales, parameters, features and calibration stay."""
         if not hasattr(self, "model_"):
-            return self.fit(X, y)
-        x, targets = self._model_rows(*self._rows(X, y, is_first=False))
+            return self.fit(X, y, sample_weight)
+        inputs, targets, weights = self._rows(X, y, sample_weight, is_first=False)
+        x, z = self._model_rows(inputs, targets)
         with torch.no_grad():
-            self.model_.update(x, targets)
+            self.model_.update(x, z, weights=as_tensor(weights))
         return self
 
     def cross_validate(
-        self, X: ArrayLike, y: ArrayLike, cv: Any = 5, groups: ArrayLike | None = None
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        cv: Any = 5,
+        groups: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> dict[str, Floats]:
         """The scores of folds (R2 or accuracy), each predicted by the others without a refit: ``{"test_score": (K,)}``.
 
         :param X: the inputs (N, d) that were fitted.
         :param cv: a number of folds, or a splitter of scikit-learn that has every row once.
+        :param sample_weight: the weights that were fitted, none of them zero.
         """
-        predicted, targets = self.cross_val_predict(X, y, cv, groups), np.asarray(y)
+        predicted, targets = self.cross_val_predict(X, y, cv, groups, sample_weight=sample_weight), np.asarray(y)
         folds = fold_labels(cv, np.asarray(X), targets, groups, is_classifier(self)).numpy()
         scores = [self._metric(targets[folds == fold], predicted[folds == fold]) for fold in range(folds.max() + 1)]
         return {"test_score": np.array(scores)}
 
-    def _left_out(self, X: ArrayLike, y: ArrayLike, cv: Any, groups: Any) -> LeaveOneOut | LeaveGroupOut:
+    def _left_out(
+        self, X: ArrayLike, y: ArrayLike, cv: Any, groups: Any, sample_weight: Any
+    ) -> LeaveOneOut | LeaveGroupOut:
         """What the model predicts of every row of the fit by the rows of other folds."""
         check_is_fitted(self)
-        inputs, targets = self._rows(X, y, is_first=False)
-        folds = fold_labels(cv, inputs, targets, groups, is_classifier(self))
+        inputs, targets, weights = self._rows(X, y, sample_weight, is_first=False)
+        if len(inputs) < len(np.asarray(X)):
+            raise ValueError("expected no weights of zero beside rows that are left out, got some; pass the other rows")
+        folds, own = fold_labels(cv, inputs, targets, groups, is_classifier(self)), as_tensor(weights)
         x, z = self._model_rows(inputs, targets)
-        return self.model_.leave_one_out(x, z) if cv is None else self.model_.leave_group_out(x, z, folds)
+        if cv is None:
+            return self.model_.leave_one_out(x, z, weights=own)
+        return self.model_.leave_group_out(x, z, folds, weights=own)
 
     @abc.abstractmethod
-    def _rows(self, X: ArrayLike, y: ArrayLike, is_first: bool) -> tuple[Floats, NDArray[Any]]:
-        """Inputs (N, d) and targets or labels, checked."""
+    def _rows(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: Any, is_first: bool
+    ) -> tuple[Floats, NDArray[Any], Floats | None]:
+        """Inputs (N, d), targets or labels, and weights (N,) if there are any, checked; without rows of weight zero."""
 
     @abc.abstractmethod
     def _model_rows(self, inputs: Floats, targets: NDArray[Any]) -> tuple[Tensor, Tensor]:
@@ -121,14 +142,43 @@ class RandomFeatureGP(BaseEstimator):
         return torch.from_numpy(self.x_scaler_.transform(validated(self, X, dtype=np.float64, order="C", reset=False)))
 
     @property
+    def _deadline(self) -> Deadline:
+        """When a fit that begins now is to have ended."""
+        if self.time_limit is None:
+            return NEVER
+        return Deadline.after(checks.positive("time_limit", self.time_limit, "choose a number of seconds"))
+
+    def _compare(self, comparison: Comparison, rows: Rows) -> None:
+        """Keep the losses, and what predicts in place of a model that is worse than others."""
+        self.comparison_ = comparison.means
+        self.fallback_ = None
+        if comparison.better is not None and self.fallback:
+            self.fallback_ = comparison.others[comparison.better]().fit(*rows)
+        elif comparison.better is not None:
+            comparison.warn()
+
+    @property
     def _method(self) -> str:
         """Landmarks, unless another method is given, or the kernel has exact features."""
         if self.method != "auto":
             return self.method
         return "linear" if isinstance(self.kernel, str) and self.kernel == "linear" else "landmarks"
 
-    def _train(self, parts: Parts, x: Tensor, y: Tensor, began: float) -> None:
-        """Choose the size of the model, find its parameters, and fit it to standardized inputs (N, d)."""
+    def _trained(
+        self,
+        parts: Parts,
+        x: Tensor,
+        y: Tensor,
+        weights: Tensor | None,
+        num_rows: int,
+        deadline: Deadline,
+        after: float,
+    ) -> WeightSpaceGP:
+        """A model of chosen size and parameters, fitted to standardized inputs (N, d).
+
+        :param num_rows: the number of all rows, also those that come later.
+        :param after: the seconds that are needed after that.
+        """
 
         def complete(proposed: ModelSize) -> ModelSize:
             return self._completed(proposed, len(x), parts.can_have_blocks)
@@ -142,28 +192,30 @@ class RandomFeatureGP(BaseEstimator):
             )
 
         with _quiet():
-            if self.time_limit is None:
-                has_blocks = parts.can_have_blocks and self.block_size is not None
-                size = complete(default_size(len(x), has_blocks and is_rough(parts.kernel)))
+            if deadline.is_set:
+                size = timed_size(complete, make, x, y, deadline, after, not parts.can_have_blocks)
             else:
-                limit = checks.positive("time_limit", self.time_limit, "choose a number of seconds")
-                size = timed_size(complete, make, x, y, began, limit, not parts.can_have_blocks)
+                has_blocks = parts.can_have_blocks and self.block_size is not None
+                size = complete(default_size(num_rows, has_blocks and is_rough(parts.kernel)))
             model = make(size)
             self.fit_summary_ = fit(
                 model,
                 x,
                 y,
+                weights=weights,
                 strategy=self._strategy(model, y),
                 time_limit=size.training_seconds,
                 max_evaluations=self.max_evaluations,
                 progress=False,
             )
-        self.model_ = model
+        return model
 
     def _strategy(self, model: WeightSpaceGP, y: Tensor) -> str | Strategy:
         """From what parameters are found, where that is left open: little data where it tells as much."""
         if self.strategy != "auto":
             return self.strategy
+        if isinstance(model.likelihood, DirichletClassificationLikelihood | MultitaskGaussianLikelihood):
+            return "neighbors"
         if model.block_size is not None:
             return "blocks"
         return "auto" if len(y) > NUM_EXACT_ROWS or bool(torch.isnan(y).any()) else "subset"

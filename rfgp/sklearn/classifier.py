@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Self
 
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
@@ -19,26 +19,40 @@ from torch import Tensor
 
 from .._support import checks
 from ..likelihoods import DirichletClassificationLikelihood
-from ..likelihoods.mean_softmax import mean_softmax
-from .arrays import Floats, drawn_seed, validated
+from ..training.strategies import Strategy
+from .arrays import Floats, as_tensor, drawn_seed, validated
 from .base import Parts, RandomFeatureGP
+from .baselines import Frequencies, LogisticClasses, linear_seconds
+from .calibration import choose_alpha, choose_power, log_probabilities, tempered
+from .comparison import Comparison, Rows, class_losses
 from .kernels import scaled_kernel
+from .latent import latent_moments
+from .model_size import left_out_seconds
+from .phases import phases
+from .row_weights import present, row_weights, with_class_weights
 
-_HELD_OUT = 0.1
-_FEWEST_HELD_OUT = 20
-"""Where a tenth of the rows are fewer than that, the concentration of the labels keeps its default value."""
-_NUM_DRAWS = 256
+_HELD_OUT, _MOST_HELD_OUT = 0.1, 2000
+_FEWEST_HELD_OUT, _ENOUGH = 20, 50
+"""A tenth of the rows is held out, or up to a fourth where that is too few; none where even that is below 20 rows."""
+_PHASES = ("parameters", "calibration", "all rows")
 
 
 class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
-    """Gaussian process classification of a table, at the price of one regression for all classes.
+    r"""Gaussian process classification of a table, at the price of one regression for all classes.
 
     The labels become targets of one regression per class, whose noise depends on the label (Dirichlet classification).
 
-    :param kernel: see :class:`RandomFeatureGPRegressor`, and so all parameters.
+    Probabilities are calibrated by a temperature, which is chosen on rows that the model has not seen,
+
+    .. math:: p_c \propto q_c^{1 / T}
+
+    :param class_weight: weights of the rows of a class, by which their noise is divided: "balanced", a dict from labels
+        to weights, or None for ones.
+    :param fallback: see :class:`RandomFeatureGPRegressor`, and so all other parameters.
 
     After ``fit`` there are ``classes_``, ``model_`` (the :class:`rfgp.WeightSpaceGP`, of standardized rows),
-    ``fit_summary_``, ``x_scaler_`` and ``log_marginal_likelihood_value_``, of the transformed labels.
+    ``fit_summary_``, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen rows, of "model",
+    "frequencies" and "linear"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the transformed labels.
 
     Source: Milios et al., Dirichlet-based Gaussian processes for large-scale calibrated classification, 2018.
 
@@ -52,34 +66,88 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
     _metric = staticmethod(accuracy_score)
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn the parameters, and fit inputs (N, d) with labels (N,) of any kind."""
-        return self._fit(X, y, None)
+    def __init__(
+        self,
+        kernel: str | Kernel = "matern32",
+        *,
+        num_features: int | str = "auto",
+        method: str = "auto",
+        block_size: int | str | None = "auto",
+        num_neighbors: int | None = 64,
+        strategy: str | Strategy = "auto",
+        time_limit: float | None = None,
+        max_evaluations: int = 200,
+        class_weight: str | dict[Any, float] | None = None,
+        fallback: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            kernel,
+            num_features=num_features,
+            method=method,
+            block_size=block_size,
+            num_neighbors=num_neighbors,
+            strategy=strategy,
+            time_limit=time_limit,
+            max_evaluations=max_evaluations,
+            fallback=fallback,
+            verbose=verbose,
+            random_state=random_state,
+        )
+        self.class_weight = class_weight
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None = None) -> Self:
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn the parameters, and fit inputs (N, d) with labels (N,) of any kind.
+
+        :param sample_weight: weights of the rows, (N,), by which their noise is divided; default: ones.
+        """
+        return self._fit(X, y, None, sample_weight)
+
+    def partial_fit(  # type: ignore[override]
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Add rows (N, d), as :meth:`RandomFeatureGPRegressor.partial_fit` does.
 
         :param classes: all classes that will ever come, in the first call; default: those in its labels.
         """
-        return super().partial_fit(X, y) if hasattr(self, "model_") else self._fit(X, y, classes)
+        if hasattr(self, "model_"):
+            return super().partial_fit(X, y, sample_weight)
+        return self._fit(X, y, classes, sample_weight)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """The probability of every class at inputs (N, d): (N, C), in the order of ``classes_``."""
         x = self._inputs(X)
-        with torch.no_grad():
-            latent = self.model_.posterior(x)
-            return _probabilities(latent.mean.mT, latent.variance.mT)
+        if self.fallback_ is not None:
+            return _normalized(self.fallback_.predict(x.numpy()))
+        moments = latent_moments(self.model_, x)
+        return self._probabilities(moments.mean.mT, moments.variance.mT)
+
+    def _probabilities(self, mean: Tensor, variance: Tensor) -> Floats:
+        """The calibrated probabilities of classes from the moments of latent functions (C, N)."""
+        return _normalized(tempered(log_probabilities(mean, variance), 1.0 / self.temperature_))
 
     def cross_val_predict(
-        self, X: ArrayLike, y: ArrayLike, cv: Any = None, groups: ArrayLike | None = None, method: str = "predict"
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        cv: Any = None,
+        groups: ArrayLike | None = None,
+        method: str = "predict",
+        sample_weight: ArrayLike | None = None,
     ) -> NDArray[Any]:
         """The prediction of every row by other folds, as :meth:`RandomFeatureGPRegressor.cross_val_predict` has it.
 
         :param method: "predict" for labels (N,), or "predict_proba" for probabilities (N, C).
+        :param sample_weight: the weights that were fitted, none of them zero.
         """
         checks.choice("method", method, ("predict", "predict_proba"))
-        left_out = self._left_out(X, y, cv, groups)
-        probabilities = _probabilities(left_out.mean.mT, left_out.latent_variance.mT)
+        left_out = self._left_out(X, y, cv, groups, sample_weight)
+        probabilities = self._probabilities(left_out.mean, left_out.latent_variance)
         labels: NDArray[Any] = self.classes_[probabilities.argmax(-1)]
         return probabilities if method == "predict_proba" else labels
 
@@ -89,35 +157,64 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(-1)]
         return labels
 
-    def _fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None) -> Self:
-        began = time.perf_counter()
-        inputs, labels = self._rows(X, y, is_first=True)
+    def _fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None, sample_weight: Any) -> Self:
+        deadline = self._deadline
+        inputs, labels, weights = self._rows(X, y, sample_weight, is_first=True)
         every = np.unique(labels if classes is None else np.asarray(classes))
         if len(every) < 2:
             raise ValueError(
                 f"expected labels of at least two classes, got one class, {every[0]!r}; add rows of others"
             )
         _check_labels(labels, every)
-        self.classes_, self.x_scaler_ = every, StandardScaler().fit(inputs)
+        self.classes_, self.x_scaler_ = every, StandardScaler().fit(inputs, sample_weight=weights)
         seed = drawn_seed(self.random_state)
         x, codes = self._model_rows(inputs, labels)
+        rows = Rows(x.numpy(), codes.numpy(), weights)
         exact = scaled_kernel(self.kernel, x.shape[-1])
         likelihood = DirichletClassificationLikelihood(num_classes=len(every), dtype=torch.float64)
         mean = ConstantMean(batch_shape=torch.Size([len(every)])).double()
-        train, held_out = _split(codes, seed)
-        parts = Parts(exact, likelihood, mean, seed, can_have_blocks=False)
-        self._train(parts, x[train], codes[train], began)
-        if len(held_out):
-            with torch.no_grad():
-                likelihood.select_alpha_epsilon(self.model_, x[held_out], codes[held_out], num_samples=_NUM_DRAWS)
-                self.model_.update(x[held_out], codes[held_out])
+        parts = Parts(exact, likelihood, mean, seed, can_have_blocks=True)
+        own, train, held = as_tensor(weights), *_split(codes, seed)
+        seconds = linear_seconds(len(train), x.shape[-1], len(every))
+        with phases(_PHASES, self.verbose) as bar, torch.no_grad():
+            bar.begin("parameters")
+            of_rows = None if own is None else own[train]
+            with torch.enable_grad():
+                model = self._trained(parts, x[train], codes[train], of_rows, len(x), deadline, seconds)
+            bar.begin("calibration")
+            comparison = self._comparison(deadline.allows(seconds))
+            self.temperature_ = 1.0
+            if len(held):
+                unseen = rows.take(held.numpy())
+                logs = choose_alpha(model, x[held], unseen, deadline.earlier(seconds))
+                power = choose_power(unseen, logs)
+                self.temperature_ = 1.0 / power
+                comparison.on_held_out(rows.take(train.numpy()), unseen, class_losses(unseen, tempered(logs, power)))
+                bar.begin("all rows")
+                model.update(x[held], codes[held], weights=None if own is None else own[held])
+            elif deadline.allows(left_out_seconds(model, len(x))):
+                left_out = model.leave_one_out(x, codes, weights=own)
+                logs = log_probabilities(left_out.mean, left_out.latent_variance)
+                comparison.on_left_out(rows, class_losses(rows, logs))
+            self._compare(comparison, rows)
+        self.model_ = model
         return self
 
-    def _rows(self, X: ArrayLike, y: ArrayLike, is_first: bool) -> tuple[Floats, NDArray[Any]]:
-        """Inputs (N, d) and labels (N,), checked."""
+    def _comparison(self, has_time: bool) -> Comparison:
+        """What the model is compared with."""
+        count = len(self.classes_)
+        others = {"frequencies": lambda: Frequencies(count), "linear": lambda: LogisticClasses(count)}
+        return Comparison(class_losses, others if has_time else {})
+
+    def _rows(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: Any, is_first: bool
+    ) -> tuple[Floats, NDArray[Any], Floats | None]:
+        """Inputs (N, d), labels (N,) and weights, checked."""
         inputs, labels = validated(self, X, y, dtype=np.float64, order="C", reset=is_first)
         check_classification_targets(labels)
-        return inputs, labels
+        weights = with_class_weights(row_weights(sample_weight, inputs), self.class_weight, labels)
+        weights, inputs, labels = present(weights, inputs, labels)
+        return inputs, labels, weights
 
     def _model_rows(self, inputs: Floats, targets: NDArray[Any]) -> tuple[Tensor, Tensor]:
         _check_labels(targets, self.classes_)
@@ -125,10 +222,10 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         return torch.from_numpy(self.x_scaler_.transform(inputs)), codes
 
 
-def _probabilities(mean: Tensor, variance: Tensor) -> Floats:
-    """The probabilities of classes from the latent functions, (N, C)."""
-    probabilities: Floats = mean_softmax(mean, variance.sqrt()).numpy()
-    return probabilities
+def _normalized(logs: Floats) -> Floats:
+    """Probabilities that sum to one."""
+    probabilities: Floats = np.exp(logs)
+    return probabilities / probabilities.sum(-1, keepdims=True)
 
 
 def _check_labels(labels: NDArray[Any], classes: NDArray[Any]) -> None:
@@ -144,8 +241,9 @@ def _check_labels(labels: NDArray[Any], classes: NDArray[Any]) -> None:
 def _split(codes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     """Rows to train on, and rows on which the concentration of the labels is chosen, with every class in both."""
     counts = torch.bincount(codes)
-    if len(codes) * _HELD_OUT < max(_FEWEST_HELD_OUT, len(counts)) or int(counts[counts > 0].min()) < 2:
+    count = min(max(int(_HELD_OUT * len(codes)), min(_ENOUGH, len(codes) // 4)), _MOST_HELD_OUT)
+    if count < max(_FEWEST_HELD_OUT, len(counts)) or int(counts[counts > 0].min()) < 2:
         return torch.arange(len(codes)), torch.arange(0)
-    splits = StratifiedShuffleSplit(1, test_size=_HELD_OUT, random_state=seed % 2**32)
+    splits = StratifiedShuffleSplit(1, test_size=count, random_state=seed % 2**32)
     train, held_out = next(splits.split(np.zeros(len(codes)), codes.numpy()))
     return torch.from_numpy(train), torch.from_numpy(held_out)

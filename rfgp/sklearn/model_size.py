@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from ..models import WeightSpaceGP
+from ..training import timing
+from ..training.timing import Deadline
 
 NUM_EXACT_ROWS = 1000
 """Up to so many rows every row is a landmark, and the model is the exact one."""
@@ -22,14 +24,17 @@ _FIT_SHARE, _EVIDENCE_SHARE = 0.35, 0.03
 again, because parameters cannot be found on few rows with the exact kernel."""
 _SMALLEST_TRAINING_SHARE = 0.2
 _PROBE_ROWS = 2048
+_OPERATIONS_PER_SECOND, _MOST_OPERATIONS = 1e9, 5e9
+"""Of predictions of rows by all others, for N rows with D features: N D^2 operations for every class."""
 
 
 class ModelSize(NamedTuple):
-    """The number of rows in a block, and the seconds for the search for parameters and the fit; None for none."""
+    """The number of rows in a block, the seconds for the search for parameters, and those that a fit takes."""
 
     num_features: int
     block_size: int | None
     training_seconds: float | None = None
+    fit_seconds: float = 0.0
 
 
 def default_size(num_rows: int, is_local: bool) -> ModelSize:
@@ -44,37 +49,46 @@ def timed_size(
     make: Callable[[ModelSize], WeightSpaceGP],
     x: Tensor,
     y: Tensor,
-    began: float,
-    time_limit: float,
+    deadline: Deadline,
+    after: float,
     takes_evidence: bool,
 ) -> ModelSize:
     """The widest model whose fit takes a given share of a time limit, and what is left to find its parameters.
 
     Wider and wider models are fitted to some rows, until the time that all rows would take exceeds the share.
+
+    :param after: the seconds that are needed after the fit, beside those for held-out rows.
     """
-    sizes = list(dict.fromkeys(complete(ModelSize(*size)) for size in _SIZES))
+    sizes, time_limit = list(dict.fromkeys(complete(ModelSize(*size)) for size in _SIZES)), deadline.left
     make(sizes[0]).condition(x[:_PROBE_ROWS], y[:_PROBE_ROWS])  # what only the first one takes
-    chosen, most = sizes[0], (_EVIDENCE_SHARE if takes_evidence else _FIT_SHARE) * time_limit
-    cost = _fit_seconds(make(chosen), x, y)
+    most = (_EVIDENCE_SHARE if takes_evidence else _FIT_SHARE) * time_limit
+    chosen = sizes[0]._replace(fit_seconds=_fit_seconds(make(sizes[0]), x, y))
     for size in sizes[1:]:
-        if cost * (size.num_features / chosen.num_features) ** 2 > most:
+        if chosen.fit_seconds * (size.num_features / chosen.num_features) ** 2 > most:
             break
         cost = _fit_seconds(make(size), x, y)
         if cost > most:
             break
-        chosen = size
-    left = began + time_limit - time.perf_counter()
+        chosen = size._replace(fit_seconds=cost)
+    left = deadline.left - after - chosen.fit_seconds
     return chosen._replace(training_seconds=max(left, _SMALLEST_TRAINING_SHARE * time_limit))
 
 
 @torch.no_grad()
 def _fit_seconds(model: WeightSpaceGP, x: Tensor, y: Tensor) -> float:
     """The seconds that a fit to all rows takes, from one to some of them."""
-    began = time.perf_counter()
+    began = timing.clock()
     model.covar_module.scalar_features(x[:1])
-    ready = time.perf_counter()
+    ready = timing.clock()
     model.condition(x[:_PROBE_ROWS], y[:_PROBE_ROWS])
-    fitted = time.perf_counter()
+    fitted = timing.clock()
     model.weight_posterior()
-    once = ready - began + time.perf_counter() - fitted
+    once = ready - began + timing.clock() - fitted
     return once + (fitted - ready) * max(1.0, len(x) / _PROBE_ROWS)
+
+
+def left_out_seconds(model: WeightSpaceGP, num_rows: int) -> float:
+    """About how long it takes to predict each of some rows by all others; endless where it is not worth it."""
+    noise, width = model.noise, model.covar_module.num_scalar_features
+    operations = float(num_rows * noise.num_systems * (noise.num_outputs * width) ** 2)
+    return operations / _OPERATIONS_PER_SECOND if operations < _MOST_OPERATIONS else math.inf

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, Self
 
 import numpy as np
 import torch
 from gpytorch.constraints import GreaterThan
-from gpytorch.distributions import MultivariateNormal
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, MultitaskMean
+from linear_operator.operators import DiagLinearOperator
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.metrics import r2_score
@@ -20,10 +21,21 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length
 from torch import Tensor
 
 from .._support import checks
-from .arrays import Floats, drawn_seed, validated
+from ..training.strategies import Strategy
+from ..training.timing import Deadline
+from .arrays import Floats, as_tensor, drawn_seed, validated
 from .base import Parts, RandomFeatureGP
+from .baselines import Constant, Linear, linear_seconds
+from .comparison import Comparison, Rows, target_losses
 from .kernels import multitask_kernel, scaled_kernel
+from .latent import latent_moments, noise_variances
+from .model_size import NUM_EXACT_ROWS, left_out_seconds
+from .phases import phases
+from .row_weights import present, row_weights
+from .student import StudentModels, student_model
 
+_MOST_HELD_OUT = 1000
+_PHASES = ("parameters", "comparison", "all rows")
 _SMALLEST_NOISE = 1e-6
 """The smallest noise variance, in variances of the target."""
 
@@ -48,11 +60,18 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         takes blocks where the model has blocks, the exact likelihood of up to 1,000 rows, and else what ``fit`` takes.
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
+    :param noise: "normal", or "student" for targets with outliers: Student's t, by :class:`rfgp.models.LaplaceGP`, with
+        one model for each target and without weights of rows.
+    :param fallback: whether to predict by a constant or a linear model where these are better on rows that were held
+        out; else there is a warning.
+    :param verbose: whether a bar shows the phases of ``fit``.
     :param random_state: the seed, a RandomState, or None for a new draw in every fit.
     :raises ValueError: at ``fit``, for bad parameters or data.
 
     After ``fit`` there are ``model_`` (the :class:`rfgp.WeightSpaceGP`, of standardized rows), ``fit_summary_``,
-    ``x_scaler_``, ``y_scaler_`` and ``log_marginal_likelihood_value_``.
+    ``x_scaler_``, ``y_scaler_``, ``comparison_`` (mean negative log densities of unseen standardized targets, of
+    "model", "constant" and "linear"), ``fallback_`` (what predicts in place of the model, or None) and
+    ``log_marginal_likelihood_value_``.
 
     >>> import numpy as np
     >>> X = np.linspace(0, 6, 60)[:, None]
@@ -64,27 +83,118 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     _metric = staticmethod(r2_score)
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:
-        """Learn the parameters, and fit inputs (N, d) with targets (N,) or (N, T), where NaN is missing."""
-        began = time.perf_counter()
-        inputs, targets = self._rows(X, y, is_first=True)
-        generator = torch.Generator().manual_seed(drawn_seed(self.random_state))
+    def __init__(
+        self,
+        kernel: str | Kernel = "matern32",
+        *,
+        num_features: int | str = "auto",
+        method: str = "auto",
+        block_size: int | str | None = "auto",
+        num_neighbors: int | None = 64,
+        strategy: str | Strategy = "auto",
+        time_limit: float | None = None,
+        max_evaluations: int = 200,
+        noise: str = "normal",
+        fallback: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        super().__init__(
+            kernel,
+            num_features=num_features,
+            method=method,
+            block_size=block_size,
+            num_neighbors=num_neighbors,
+            strategy=strategy,
+            time_limit=time_limit,
+            max_evaluations=max_evaluations,
+            fallback=fallback,
+            verbose=verbose,
+            random_state=random_state,
+        )
+        self.noise = noise
+
+    def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Learn the parameters, and fit inputs (N, d) with targets (N,) or (N, T), where NaN is missing.
+
+        :param sample_weight: weights of the rows, (N,), by which their noise is divided; default: ones. Error bars are
+            those of observations of weight one.
+        """
+        deadline, noise = self._deadline, checks.choice("noise", self.noise, ("normal", "student"))
+        inputs, targets, weights = self._rows(X, y, sample_weight, is_first=True)
+        if noise == "student" and weights is not None:
+            raise ValueError('expected no sample_weight beside noise="student", got some; use noise="normal"')
         self._num_target_axes = targets.ndim
-        self.x_scaler_, self.y_scaler_ = StandardScaler().fit(inputs), StandardScaler().fit(_columns(targets))
-        x, z = self._model_rows(inputs, targets)
-        num_columns, num_outputs = x.shape[-1], self.y_scaler_.n_features_in_
+        self._num_observed = (~np.isnan(_columns(targets))).sum(0)
+        self.x_scaler_ = StandardScaler().fit(inputs, sample_weight=weights)
+        self.y_scaler_ = StandardScaler().fit(_columns(targets), sample_weight=weights)
+        self._fit(*self._model_rows(inputs, targets), weights, deadline)
+        return self
+
+    def _fit(self, x: Tensor, z: Tensor, weights: Floats | None, deadline: Deadline) -> None:
+        """Fit standardized rows, and compare the model with others on rows that it has not seen."""
+        generator = torch.Generator().manual_seed(drawn_seed(self.random_state))
+        rows = Rows(x.numpy(), _columns(z.numpy()), weights)
+        num_outputs = rows.y.shape[1]
+        seconds = linear_seconds(len(x), x.shape[-1], num_outputs)
+        train, held = _split(len(x), generator)
+        own = as_tensor(weights)
+        with phases(_PHASES, self.verbose) as bar, torch.no_grad():
+            bar.begin("parameters")
+            with torch.enable_grad():
+                if self.noise == "student":
+                    model: Any = self._student_models(x[train], z[train], generator, deadline.earlier(seconds))
+                else:
+                    parts = self._parts(x.shape[-1], z, generator)
+                    of_rows = None if own is None else own[train]
+                    model = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
+            bar.begin("comparison")
+            others = {"constant": Constant, "linear": Linear} if deadline.allows(seconds) else {}
+            comparison = Comparison(target_losses, others)
+            if len(held):
+                unseen = rows.take(held.numpy())
+                comparison.on_held_out(rows.take(train.numpy()), unseen, _losses(model, unseen))
+                bar.begin("all rows")
+                model.update(x[held], z[held], weights=None if own is None else own[held])
+            elif self.noise == "normal" and deadline.allows(left_out_seconds(model, len(x))):
+                left_out = model.leave_one_out(x, z, weights=own)
+                moments = [_columns(part.numpy()) for part in (left_out.mean, left_out.variance)]
+                comparison.on_left_out(rows, target_losses(rows, np.stack(moments, axis=1)))
+            self._compare(comparison, rows)
+        self.model_ = model
+
+    def _parts(self, num_columns: int, z: Tensor, generator: torch.Generator) -> Parts:
         seed, constraint = generator.initial_seed(), GreaterThan(_SMALLEST_NOISE)
+        num_outputs = z.numel() // len(z)
         if num_outputs == 1:
             exact = scaled_kernel(self.kernel, num_columns)
             likelihood = GaussianLikelihood(noise_constraint=constraint).double()
-            parts = Parts(exact, likelihood, ConstantMean().double(), seed, can_have_blocks=True)
-        else:
-            exact = multitask_kernel(self.kernel, num_columns, num_outputs, generator)
-            likelihood = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
-            mean = MultitaskMean(ConstantMean(), num_outputs)
-            parts = Parts(exact, likelihood.double(), mean.double(), seed, can_have_blocks=False)
-        self._train(parts, x, z, began)
-        return self
+            return Parts(exact, likelihood, ConstantMean().double(), seed, can_have_blocks=True)
+        exact = multitask_kernel(self.kernel, num_columns, num_outputs, generator)
+        several = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
+        mean = MultitaskMean(ConstantMean(), num_outputs)
+        is_complete = not bool(torch.isnan(z).any())
+        return Parts(exact, several.double(), mean.double(), seed, can_have_blocks=is_complete)
+
+    def _student_models(self, x: Tensor, z: Tensor, generator: torch.Generator, deadline: Deadline) -> StudentModels:
+        """A model of every output, on a kernel that is learned with normal noise first."""
+        models, columns = [], z.reshape(len(z), -1).unbind(-1)
+        for number, column in enumerate(columns):
+            share = deadline.share(1.0 / (len(columns) - number))
+            observed = ~torch.isnan(column)
+            rows, parts = (x[observed], column[observed]), self._parts(x.shape[-1], column, generator)
+            normal = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0)
+            models.append(student_model(normal, *rows, share))
+        return StudentModels(models).condition(x, z)
+
+    def _observed(self, x: Tensor) -> Any:
+        """The distribution of new standardized observations at standardized inputs."""
+        if self.fallback_ is None:
+            return self.model_.likelihood(self.model_.posterior(x))
+        mean, variance = (torch.from_numpy(part) for part in np.moveaxis(self.fallback_.predict(x.numpy()), 1, 0))
+        if mean.shape[1] == 1:
+            return MultivariateNormal(mean.squeeze(-1), DiagLinearOperator(variance.squeeze(-1)))
+        return MultitaskMultivariateNormal(mean, DiagLinearOperator(variance.flatten()))
 
     def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
         """The mean of new observations at inputs (N, d), with their standard deviation or covariance if wanted.
@@ -96,25 +206,41 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             raise ValueError("expected at most one of return_std and return_cov, got both; ask twice")
         x = self._inputs(X)
         with torch.no_grad():
-            latent = self.model_.posterior(x)
-            mean = self._shaped(self.y_scaler_.inverse_transform(_columns(latent.mean.numpy())))
-            if return_std:
-                deviations = _columns(self.model_.likelihood(latent).stddev.numpy())
-                return mean, self._shaped(deviations * self.y_scaler_.scale_)
             if return_cov:
-                return mean, self._covariances(self.model_.likelihood(latent), len(x))
-        return mean
+                observed = self._observed(x)
+                mean = self._shaped(self.y_scaler_.inverse_transform(_columns(observed.mean.numpy())))
+                return mean, self._covariances(observed, len(x))
+            columns, variance = self._moments(x, return_std)
+            mean = self._shaped(self.y_scaler_.inverse_transform(columns))
+            return (mean, self._shaped(np.sqrt(variance) * self.y_scaler_.scale_)) if return_std else mean
+
+    def _moments(self, x: Tensor, has_variance: bool) -> tuple[Floats, Floats]:
+        """Means and variances (N, T) of new standardized observations at standardized inputs (N, d)."""
+        if self.fallback_ is not None or isinstance(self.model_, StudentModels):
+            observed = self._observed(x)
+            return _columns(observed.mean.numpy()), _columns(observed.variance.numpy())
+        moments = latent_moments(self.model_, x, has_variance)
+        if moments.variance is None:
+            return moments.mean.numpy(), moments.mean.numpy()
+        return moments.mean.numpy(), (moments.variance + noise_variances(self.model_)).numpy()
 
     def cross_val_predict(
-        self, X: ArrayLike, y: ArrayLike, cv: Any = None, groups: ArrayLike | None = None, return_std: bool = False
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        cv: Any = None,
+        groups: ArrayLike | None = None,
+        return_std: bool = False,
+        sample_weight: ArrayLike | None = None,
     ) -> Any:
         """The prediction of every row by the rows of other folds, without a refit: (N,) or (N, T), or a pair.
 
         :param X: the inputs (N, d) that were fitted.
         :param cv: None for every row alone, a number of folds, or a splitter of scikit-learn that has every row once.
+        :param sample_weight: the weights that were fitted, none of them zero.
         """
         return_std = checks.flag("return_std", return_std)
-        left_out = self._left_out(X, y, cv, groups)
+        left_out = self._left_out(X, y, cv, groups, sample_weight)
         mean = self._shaped(self.y_scaler_.inverse_transform(_columns(left_out.mean.numpy())))
         if not return_std:
             return mean
@@ -124,7 +250,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         """Draws of new observations at inputs (N, d), correlated between rows and targets: (N, S), or (N, T, S)."""
         x, n_samples = self._inputs(X), checks.positive_integer("n_samples", n_samples)
         with torch.no_grad():
-            observed = self.model_.likelihood(self.model_.posterior(x))
+            observed = self._observed(x)
             factor = torch.linalg.cholesky(observed.covariance_matrix).numpy()
             mean = _columns(observed.mean.numpy())
         draws = factor @ check_random_state(random_state).normal(size=(len(factor), n_samples))
@@ -135,18 +261,21 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     @property
     def log_marginal_likelihood_value_(self) -> float:
         """The log evidence of the training data, for targets in their own units."""
-        observed = self.y_scaler_.n_samples_seen_
-        return super().log_marginal_likelihood_value_ - float(np.sum(observed * np.log(self.y_scaler_.scale_)))
+        change = float(np.sum(self._num_observed * np.log(self.y_scaler_.scale_)))
+        return super().log_marginal_likelihood_value_ - change
 
-    def _rows(self, X: ArrayLike, y: ArrayLike, is_first: bool) -> tuple[Floats, Floats]:
-        """Inputs (N, d) and targets (N,) or (N, T), checked."""
+    def _rows(
+        self, X: ArrayLike, y: ArrayLike, sample_weight: Any, is_first: bool
+    ) -> tuple[Floats, Floats, Floats | None]:
+        """Inputs (N, d), targets (N,) or (N, T), and weights, checked."""
         target_checks = {"dtype": np.float64, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
         separately = {"dtype": np.float64, "order": "C"}, target_checks
         inputs, targets = validated(self, X, y, reset=is_first, validate_separately=separately)
         check_consistent_length(inputs, targets)
         if targets.size == len(targets):
             assert_all_finite(targets, input_name="y")
-        return inputs, targets
+        weights, inputs, targets = present(row_weights(sample_weight, inputs), inputs, targets)
+        return inputs, targets, weights
 
     def _model_rows(self, inputs: Floats, targets: Floats) -> tuple[Tensor, Tensor]:
         columns = _columns(targets)
@@ -174,3 +303,20 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 def _columns(values: Floats) -> Floats:
     """Values (N,) or (N, T) of one or several targets as (N, T)."""
     return values.reshape(len(values), -1)
+
+
+def _losses(model: Any, rows: Rows) -> Floats:
+    """The mean negative log densities of rows that a model has not seen."""
+    x = torch.from_numpy(rows.x)
+    if isinstance(model, StudentModels):
+        return model.losses(x, torch.from_numpy(rows.y))
+    moments: Any = latent_moments(model, x)
+    of_rows = moments.variance.numpy() + noise_variances(model).numpy() / rows.ones_or_weights[:, None]
+    return target_losses(rows, np.stack([moments.mean.numpy(), of_rows], axis=1))
+
+
+def _split(num_rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Rows to train on, and rows on which the model is compared with others; none of a small table."""
+    order = torch.randperm(num_rows, generator=generator)
+    count = 0 if num_rows <= NUM_EXACT_ROWS else min(num_rows // 10, _MOST_HELD_OUT)
+    return order[count:].sort().values, order[:count]

@@ -212,6 +212,20 @@ class Coordinates:
         marks = [np.full(member.size, any(id(p) in raw for p in member.parameters)) for member in self.members]
         return np.concatenate(marks)
 
+    @property
+    def lengthscales(self) -> np.ndarray:
+        """Which coordinates are lengthscales."""
+        return self._named("lengthscale")
+
+    @property
+    def noises(self) -> np.ndarray:
+        """Which coordinates are variances of noise."""
+        return self._named("noise")
+
+    def _named(self, name: str) -> np.ndarray:
+        marks = [np.full(member.size, member.name.rpartition(".")[2] == name) for member in self.members]
+        return np.concatenate(marks)
+
     def at_bounds(self, values: np.ndarray) -> list[tuple[Coordinate, str, float]]:
         """Members with a coordinate at a bound of their constraint: which bound, and the value there."""
         ends: list[tuple[Coordinate, str, float]] = []

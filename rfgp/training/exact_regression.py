@@ -19,8 +19,10 @@ from linear_operator import to_linear_operator
 from torch import Tensor
 
 from .._support.gpytorch_names import class_regressions
+from ..data.row_noise import RowNoise, noise_parts
 from ..inference.sums.mean_basis import mean_values
 from ..models import WeightSpaceGP
+from .chunked import chunked_sum
 from .moments import DataMoments
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
 from .stationary import GaussianLogDensity, covariance
@@ -38,6 +40,7 @@ class ExactRegression:
     :param x: inputs, (N, d).
     :param targets: (N,), or (C, N) for classes, or (N, T) for several outputs, in float64.
     :param noise: fixed noise variances, of the shape of the targets; None where the noise is learned.
+    :param weights: what divides the noise of the rows, (N,); None for ones.
     """
 
     model: Any
@@ -45,6 +48,7 @@ class ExactRegression:
     x: Tensor
     targets: Tensor
     noise: Tensor | None
+    weights: Tensor | None = None
 
     @property
     def is_multitask(self) -> bool:
@@ -65,6 +69,9 @@ class ExactRegression:
             marginal = self.model.likelihood(prior)
             residual = (self.targets[rows] - marginal.mean).flatten(-2)
             matrix = marginal.covariance_matrix
+            if self.weights is not None:
+                of_rows = self.weights[rows].repeat_interleave(self.targets.shape[-1], dim=-1).unsqueeze(-1)
+                matrix = prior.covariance_matrix + (matrix - prior.covariance_matrix) / of_rows
             return _log_density(matrix, residual.new_zeros(1), residual)
         is_batched = bool(kernel.batch_shape)
         matrix = covariance(kernel, x.unsqueeze(-3) if is_batched else x)
@@ -78,6 +85,13 @@ class ExactRegression:
 
     def noise_variances(self, rows: Tensor) -> Tensor:
         """The noise variances of rows (..., n): of a shape that expands to these, or (B, C, n) for classes."""
+        variances = self._unweighted(rows)
+        if self.weights is None:
+            return variances
+        weights = self.weights[rows]
+        return variances / (weights if self.is_plain else weights.unsqueeze(-2))
+
+    def _unweighted(self, rows: Tensor) -> Tensor:
         likelihood = self.model.likelihood
         if self.noise is None:
             noise: Tensor = likelihood.noise.double()
@@ -97,29 +111,30 @@ def exact_regression(objective: Objective) -> ExactRegression:
     if kernel is None or x is not objective.x or mean is None:
         raise _no_regression("a model with a kernel of its inputs and a mean")
     y, noise = _targets(objective)
+    noise, weights = noise_parts(noise)
     if isinstance(likelihood, DirichletClassificationLikelihood) and isinstance(model, WeightSpaceGP):
         variances, targets = class_regressions(likelihood, y, likelihood.alpha_epsilon, torch.float64)
-        return ExactRegression(model, kernel, x, targets.mT, variances)
+        return ExactRegression(model, kernel, x, targets.mT, variances, weights)
     if y.is_complex() or bool(torch.isnan(y).any()):
         raise _no_regression("real targets without NaN")
     if isinstance(kernel, MultitaskKernel):
         if type(likelihood) is not MultitaskGaussianLikelihood or y.dim() != 2:
             raise _no_regression("a MultitaskGaussianLikelihood for a MultitaskKernel")
-        return ExactRegression(model, kernel, x, y.double(), None)
+        return ExactRegression(model, kernel, x, y.double(), None, weights)
     if model.covar_module.has_output_factor if isinstance(model, WeightSpaceGP) else y.dim() > 1:
         raise _no_regression("a scalar kernel or a MultitaskKernel")
     if isinstance(model, WeightSpaceGP) and model.covar_module.is_complex:
         raise _no_regression("real features")
     if type(likelihood) is GaussianLikelihood:
-        return ExactRegression(model, kernel, x, y.double(), None)
+        return ExactRegression(model, kernel, x, y.double(), None, weights)
     if type(likelihood) is FixedNoiseGaussianLikelihood:  # others may do more than add to what is given
         given = likelihood.noise_covar.noise if noise is None else noise
-        return ExactRegression(model, kernel, x, y.double(), given.detach().double())
+        return ExactRegression(model, kernel, x, y.double(), given.detach().double(), weights)
     raise _no_regression("a Gaussian, fixed-noise or Dirichlet likelihood")
 
 
-def _targets(objective: Objective) -> tuple[Tensor, Tensor | None]:
-    """The targets, and the noise variances that were given beside them."""
+def _targets(objective: Objective) -> tuple[Tensor, RowNoise]:
+    """The targets, and the noise that was given beside them."""
     if isinstance(objective, WeightSpaceObjective):
         return objective.y, objective.noise
     if isinstance(objective, ExactObjective) and objective.can_take_rows:
@@ -165,30 +180,14 @@ class BlockObjective(Objective):
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         """The log likelihood, whose gradient is found chunk by chunk of the blocks."""
         wanted = self.rows if rows is None else rows
-        chunks = wanted.split(max(1, _CHUNK // wanted.shape[-1] ** 2))
-        if not torch.is_grad_enabled():
-            return torch.stack([self.regression.log_likelihood(chunk) for chunk in chunks]).sum()
         parameters = [p for p in self.model.parameters() if p.requires_grad]
-        total, slopes = torch.zeros((), dtype=torch.float64), [torch.zeros_like(p) for p in parameters]
-        for chunk in chunks:
-            value = self.regression.log_likelihood(chunk)
-            gradients = torch.autograd.grad(value, parameters, allow_unused=True)
-            total = total + value.detach()
-            slopes = [slope if g is None else slope + g for slope, g in zip(slopes, gradients, strict=True)]
-        return _with_gradient(total, slopes, parameters)
+        return chunked_sum(self.regression.log_likelihood, wanted, max(1, _CHUNK // wanted.shape[-1] ** 2), parameters)
 
     def finish(self) -> Tensor:
         return self.evidence()
 
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
         return self.regression.kernel, self.x
-
-
-def _with_gradient(value: Tensor, slopes: list[Tensor], parameters: list[Any]) -> Tensor:
-    """A value that has these gradients in the parameters."""
-    for slope, parameter in zip(slopes, parameters, strict=True):
-        value = value + (slope * (parameter - parameter.detach())).sum()
-    return value
 
 
 def _log_density(matrix: Tensor, variances: Tensor, residual: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from .._support import checks
+from ..data.row_noise import weighted
 from ..models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from ..passes import Shard
 from .methods import method_of, strategy_of
@@ -22,6 +23,7 @@ def fit(
     y: Tensor | None = None,
     *,
     noise: Tensor | None = None,
+    weights: Tensor | None = None,
     strategy: str | Strategy = "auto",
     time_limit: float | None = None,
     max_evaluations: int = 200,
@@ -39,6 +41,7 @@ def fit(
     :param y: training targets or labels (N,), or targets (N, T) of several outputs, with NaN for missing ones; default:
         those of the ExactGP.
     :param noise: noise variances of the shape of y, for a WeightSpaceGP with fixed noise.
+    :param weights: weights of the rows, (N,), which divide the noise of a WeightSpaceGP; default: ones.
     :param strategy: from what parameters are learned: :class:`~rfgp.training.Auto`, :class:`~rfgp.training.Evidence`,
         :class:`~rfgp.training.Subset`, :class:`~rfgp.training.Blocks`, :class:`~rfgp.training.LeaveOut` or
         :class:`~rfgp.training.Minibatches`; or by short form "auto", "evidence", "subset", "blocks", "leave_one_out"
@@ -71,5 +74,6 @@ def fit(
     if time_limit is not None:
         checks.positive("time_limit", time_limit, "seconds, such as 30")
     wanted = strategy_of(strategy)
-    task = Task(model, x, y, noise, method.objective, limit, Deadline.after(time_limit), checks.no_bar(progress))
+    row_noise, deadline = weighted(noise, weights, x), Deadline.after(time_limit)
+    task = Task(model, x, y, row_noise, method.objective, limit, deadline, checks.no_bar(progress))
     return method.strategy(task, wanted).fit(task)

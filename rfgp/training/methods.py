@@ -23,6 +23,7 @@ from .latent_subset import FromFewRows
 from .leave_out import ExactLeaveOneOutObjective, LeaveOutObjective
 from .loader import loader_objective
 from .minibatches import Minibatches
+from .neighbors import NeighborObjective, Neighbors
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
 from .strategies import Evidence, LeaveOut, Maximization, Strategy, Task
 
@@ -34,6 +35,7 @@ NAMES: dict[str, type[Strategy]] = {
     "subset": Subset,
     "blocks": Blocks,
     "leave_one_out": LeaveOut,
+    "neighbors": Neighbors,
     "minibatches": Minibatches,
 }
 """The short forms of strategies."""
@@ -67,7 +69,7 @@ class Method:
             got = type(strategy).__name__
             raise ValueError(f"expected strategy to be one of {allowed} for a {name}, got {got}; choose one")
         if task.noise is not None and not self.takes_noise:
-            raise ValueError(f"expected no noise for a {name}, got some; its likelihood has it, or learns it")
+            raise ValueError(f"expected no noise and weights for a {name}, got some; its likelihood has or learns it")
         return self.chosen(task.model, task.x, strategy)
 
 
@@ -86,6 +88,8 @@ def _weight_space(task: Task, strategy: Maximization) -> tuple[Objective, Maximi
     model, x, y, noise = task.model, task.x, task.y, task.noise
     if isinstance(strategy, LeaveOut):
         return LeaveOutObjective(model, x, y, noise, strategy.groups), strategy
+    if isinstance(strategy, Neighbors):
+        return NeighborObjective(model, x, y, noise), strategy
     executor = strategy.executor if isinstance(strategy, Evidence) else None
     if executor is not None or not isinstance(x, Tensor | None):
         if not isinstance(strategy, Auto | Evidence):
@@ -149,7 +153,13 @@ def _variational(model: WeightSpaceVariationalGP, x: Any, strategy: Strategy) ->
 
 
 _METHODS = (
-    Method(WeightSpaceGP, _weight_space, (Evidence, Subset, Blocks, LeaveOut), takes_noise=True, takes_executor=True),
+    Method(
+        WeightSpaceGP,
+        _weight_space,
+        (Evidence, Subset, Blocks, Neighbors, LeaveOut),
+        takes_noise=True,
+        takes_executor=True,
+    ),
     Method(WeightSpaceVariationalGP, _by(BoundObjective), (Evidence, Minibatches), chosen=_variational),
     Method(LaplaceGP, _laplace, (Evidence, Subset)),
     Method(HeteroscedasticGP, _by(NoiseObjective), (Evidence,)),

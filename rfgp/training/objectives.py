@@ -22,6 +22,8 @@ from .._support import checks
 from .._support.gpytorch_names import CHOLESKY_ALWAYS, class_regressions
 from ..approximation.reference_tensor import reference_tensor
 from ..approximation.width_warning import quiet
+from ..data.batches import Batch
+from ..data.row_noise import WeightedNoise, noise_parts
 from ..inference import noise_model
 from ..inference.sums.mean_basis import basis
 from ..kernels.observation import check_observed_mean
@@ -128,7 +130,7 @@ class WeightSpaceObjective(Objective):
         checks.same_kind(x, reference_tensor(kernel, x), "x", "the kernel")
         kernel.scalar_features(x[:1])
         noise = noise_model(self.model.likelihood, self.model.num_outputs if kernel.has_output_factor else None)
-        noise.rows(x, self.y, self.noise, basis(self.model.mean_module, x), True)
+        noise.rows(x, self.y, noise_parts(self.noise)[0], basis(self.model.mean_module, x), True)
 
     @property
     def outputs(self) -> Tensor:
@@ -140,13 +142,15 @@ class WeightSpaceObjective(Objective):
             return torch.view_as_real(self.y)
         return super().outputs
 
-    def data(self, rows: Tensor | None = None) -> tuple[Tensor, Tensor, Tensor | None]:
+    def data(self, rows: Tensor | None = None) -> Batch:
         """Inputs, targets and noise of some rows, or of all."""
         if rows is None:
             return self.x, self.y, self.noise
         noise, likelihood = self.noise, self.model.likelihood
-        if noise is None and type(likelihood) is FixedNoiseGaussianLikelihood:
-            noise = likelihood.noise_covar.noise
+        variances, weights = noise_parts(noise)
+        if variances is None and type(likelihood) is FixedNoiseGaussianLikelihood:
+            variances = likelihood.noise_covar.noise
+            noise = variances if weights is None else WeightedNoise(weights, variances)
         return self.x[rows], self.y[rows], None if noise is None else noise[rows]
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:

@@ -27,6 +27,7 @@ from .run import Run, constrained_values, parts_of
 from .starts import random_rows
 from .summary import FitStage, FitSummary
 from .timing import Deadline
+from .tuning import Tuning
 
 _RESCALINGS, _COMPARED_ROWS = 60, 512
 _GRADIENT = 3.0
@@ -47,7 +48,7 @@ class Training:
         self.objective, self.model, self.initialize, self.limit = objective, objective.model, initialize, limit
         self.report, self.deadline = report, deadline
         self.stages: list[FitStage] = []
-        self.runs: list[Run] = []
+        self.runs: list[Run | Tuning] = []
         self.ascent: Ascent | None = None
         self.initial, self.used = math.nan, 0
         self.source = ""
@@ -57,8 +58,8 @@ class Training:
 
     def maximize(self) -> float:
         """Maximize the objective over all rows, or over as many as there is time for, and fit the model."""
-        self.ascend("evidence", "all rows", self.objective, self.limit, self.deadline.earlier(self.fit_seconds))
-        value, run = self.refit(), self.runs[-1]
+        run = self.ascend("evidence", "all rows", self.objective, self.limit, self.deadline.earlier(self.fit_seconds))
+        value = self.refit()
         if run.rows is not None:
             self.source = "the evidence of some rows"
         else:
@@ -75,7 +76,7 @@ class Training:
         trial_limit: int | None = None,
         seconds: float | None = None,
         is_tied: bool = False,
-    ) -> Ascent:
+    ) -> Run:
         """Maximize an objective as the next stage; ``rows`` says in words what it sees."""
         began = timing.clock()
         seconds = self.evaluation_seconds if seconds is None else seconds
@@ -85,7 +86,7 @@ class Training:
         self.used += ascent.evaluations
         what = rows if run.rows is None else f"{len(run.rows)} rows"
         self.add_stage(name, what, began, ascent.value, ascent.evaluations)
-        return ascent
+        return run
 
     def add_stage(
         self, name: str, rows: str, began: float, value: float, evaluations: int = 0, unit: str = "nats per row"

@@ -46,7 +46,7 @@ _MATERN: dict[float, Profile] = {0.5: _one_half, 1.5: _three_halves, 2.5: _five_
 
 def covariance(kernel: Kernel, x: Tensor) -> Tensor:
     """The dense covariance (..., n T, n T) of an exact kernel at inputs (..., n, d), differentiable, in float64."""
-    if type(kernel) is ScaleKernel and not kernel.batch_shape:
+    if isinstance(kernel, ScaleKernel) and not kernel.batch_shape:
         return kernel.outputscale.double() * covariance(kernel.base_kernel, x)
     profile = _profile(kernel)
     if profile is None or x.requires_grad:

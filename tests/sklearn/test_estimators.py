@@ -29,10 +29,16 @@ EACH = [RandomFeatureGPRegressor(**QUICK), RandomFeatureGPClassifier(**QUICK), R
 pytestmark = pytest.mark.filterwarnings("ignore:.*ends at the.*bound:UserWarning")
 
 
+def expected_failures(estimator):
+    """A weight divides noise: the evidence, from which parameters come, is not that of equal rows."""
+    name = "check_sample_weight_equivalence_on_dense_data"
+    return {} if isinstance(estimator, RandomFeatures) else {name: "the evidence of weights is not that of equal rows"}
+
+
 def contract():
     """The checks of scikit-learn, but for that of array libraries, which skips itself outside of its own test suite."""
-    mark = parametrize_with_checks(EACH).mark
-    cases = [case for case in mark.args[1] if "array_api" not in mark.kwargs["ids"](case[1])]
+    mark = parametrize_with_checks(EACH, expected_failed_checks=expected_failures).mark
+    cases = [case for case in mark.args[1] if "array_api" not in mark.kwargs["ids"](getattr(case, "values", case)[1])]
     return pytest.mark.parametrize(mark.args[0], cases, **mark.kwargs)
 
 
@@ -197,7 +203,7 @@ def test_sizes_by_default():
     [("matern32", "auto", 512), ("matern32", None, 1024), ("matern52", "auto", 1024), ("rbf", "auto", 1024)],
 )
 def test_blocks_of_rough_kernels_take_fewer_landmarks(kernel, block_size, expected):
-    x, y = regression(1100)
+    x, y = regression(1200)
     model = regressor(kernel=kernel, block_size=block_size, num_features="auto", max_evaluations=1).fit(x, y)
     assert model.model_.covar_module.num_scalar_features == expected
 

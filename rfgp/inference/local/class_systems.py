@@ -13,7 +13,7 @@ from ...linalg.cholesky_factor import factor_of
 from ..noise.class_labels import ClassLabels
 from ..sums.mean_basis import coefficients
 from ..sums.rows import Rows
-from .systems import LocalSystems, grouped_rows
+from .systems import LocalSystems, grouped_rows, relative_variances
 
 
 class ClassSystems(LocalSystems):
@@ -38,10 +38,10 @@ class ClassSystems(LocalSystems):
         self.is_common = noise.likelihood.second_noise_covar is None
         """Whether all classes have the same noise."""
 
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+    def rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         members = torch.nn.functional.one_hot(rows.group_numbers, self.num_systems).double()
         columns = torch.cat([members, rows.targets.double()], dim=-1)
-        return columns, columns.new_ones(len(columns)) if rows.weights is None else 1.0 / rows.weights.double()
+        return x, columns, relative_variances(rows)
 
     def combinations(self) -> Tensor:
         inside, outside = self.values.inside, self.values.outside
@@ -87,15 +87,15 @@ class ClassSystems(LocalSystems):
         of_all, of_classes = self._factors(covariance, columns, variances)
         solved = torch.cholesky_solve(cross.mT, of_all)
         inner = torch.cholesky_solve(solved, of_classes)
-        members = columns[..., : self.num_systems]
+        members = columns[..., : self.num_systems].to(covariance)
         by_class = (inner.unsqueeze(-2) * members.unsqueeze(-1)).flatten(-2)
         correction = torch.cholesky_solve(by_class, of_all).unflatten(-1, (self.num_systems, -1))
         return (solved.unsqueeze(-2) + correction).movedim(-3, -1)
 
     def _factors(self, covariance: Tensor, columns: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
         """The Cholesky factors of A, and of the matrices M of all classes."""
-        of_all = factor_of(covariance + torch.diag_embed(self.outside[0] * variances))
-        members = columns[..., : self.num_systems]
+        of_all = factor_of(covariance + torch.diag_embed(self.outside[0] * variances).to(covariance))
+        members = columns[..., : self.num_systems].to(covariance)
         inverse = torch.cholesky_inverse(of_all) * (members @ members.mT)
         scale = 1.0 / ((self.outside[0] - self.inside[0]) * variances)
-        return of_all, factor_of(torch.diag_embed(scale) - inverse)
+        return of_all, factor_of(torch.diag_embed(scale).to(inverse) - inverse)

@@ -21,8 +21,8 @@ class OneOutput(LocalSystems):
         super().__init__(kernel)
         self.mean, self.noise = mean, noise
 
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        return rows.targets.double(), self.noise.variances(rows)
+    def rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        return x, rows.targets.double(), self.noise.variances(rows)
 
     def combinations(self) -> Tensor:
         return residual_columns(coefficients(self.mean, 1, self.residual.root.device)).mT

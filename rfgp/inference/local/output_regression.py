@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from ..._support import checks
 from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
+from ..posterior.posterior import WeightPosterior
 from ..sums.mean_basis import mean_values
 from ..sums.residual_pass import TrainingRows
 from ..sums.sufficient_statistics import SufficientStatistics
 from .output_systems import OutputSystems
-from .system_regression import SystemCovariance, SystemRegression
+from .system_prediction import SystemConditioning
+from .system_regression import Covariance, SystemCovariance, SystemRegression
 
 
 class OutputRegression(SystemRegression):
@@ -52,8 +53,14 @@ class OutputRegression(SystemRegression):
         known = (targets - self.local.variances * alpha) / scales.unsqueeze(-1)
         return alpha @ known.mT
 
+    def point_moments(
+        self, x: Tensor, posterior: WeightPosterior, has_variance: bool, conditioning: SystemConditioning
+    ) -> tuple[Tensor, Tensor]:
+        functions, variance = conditioning.moments(x, posterior, has_variance)
+        return functions.mT @ self.mixing.mT + mean_values(self.mean, x), variance.mT @ self.mixing.square().mT
+
     def _distribution(
-        self, x: Tensor, functions: Tensor, variance: Tensor, covariance: Callable[[int], Tensor]
+        self, x: Tensor, functions: Tensor, variance: Tensor, covariance: Covariance
     ) -> MultivariateNormal:
         mixing = self.mixing
         mean = checks.no_overflow(functions.mT @ mixing.mT + mean_values(self.mean, x), x)

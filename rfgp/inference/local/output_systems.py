@@ -13,7 +13,7 @@ from ..noise import NoiseModel
 from ..noise.base import residual_columns
 from ..sums.mean_basis import coefficients
 from ..sums.rows import Rows
-from .systems import LocalSystems
+from .systems import LocalSystems, relative_variances
 
 _SMALLEST = 1e-12
 """The smallest variance of a rotated output, relative to the largest."""
@@ -47,9 +47,9 @@ class OutputSystems(LocalSystems):
         self.scales = torch.maximum(values, _SMALLEST * values.detach().max())
         """The variances gamma, (T,); gradients do not run through the rotation."""
 
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
+    def rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         columns = rows.targets.double()
-        return columns, columns.new_ones(len(columns)) if rows.weights is None else 1.0 / rows.weights.double()
+        return x, columns, relative_variances(rows)
 
     def combinations(self) -> Tensor:
         residual = residual_columns(coefficients(self.mean, self.num_systems, self.root.device))

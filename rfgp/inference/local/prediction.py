@@ -12,12 +12,14 @@ from ..._support import checks
 from .residual import Conditional, ResidualProcess
 from .rows import LocalRows
 
-_SHARED, _CHUNK = 512, 64
-"""So many points share the features of the rows near them, and so many are conditioned at once, in the cache."""
+_SHARED, _BYTES = 512, 2**23
+"""So many points share the features of the rows near them; features of so many bytes are used at once, in the cache."""
+_MOST_BYTES = 2**30
+"""The features of all rows are kept where they take at most so much memory."""
 
 
 class LocalFeatures(NamedTuple):
-    r"""What predictions at N points need beside the posterior of the weights, in float64.
+    r"""What predictions at N points need beside the posterior of the weights.
 
     :param features: :math:`\phi_* - S \Phi_n`, (N, D), without the output scale.
     :param columns: S times the columns of the near rows, (N, K).
@@ -30,17 +32,30 @@ class LocalFeatures(NamedTuple):
 
 
 class LocalConditioning:
-    """The residual at points given that of the nearest rows, or of their blocks (``num_neighbors`` None)."""
+    """The residual at points given that of the nearest rows, or of their blocks (``num_neighbors`` None).
 
-    def __init__(self, kernel: Any, rows: LocalRows, num_neighbors: int | None) -> None:
-        self.residual, self.rows = ResidualProcess(kernel), rows
+    :param dtype: of covariances, features and products.
+    """
+
+    def __init__(
+        self, kernel: Any, rows: LocalRows, num_neighbors: int | None, dtype: torch.dtype = torch.float64
+    ) -> None:
+        self.residual, self.rows = ResidualProcess(kernel, dtype), rows
         self.num_neighbors = None if num_neighbors is None else min(num_neighbors, len(rows.x))
+        self._features: Tensor | None = None
+
+    def keep_features(self, num_points: int) -> None:
+        """Make the features of all rows once, where predictions at so many points need more than that."""
+        size = len(self.rows.x) * self.residual.kernel.num_scalar_features
+        is_worth_it = self.num_neighbors is not None and num_points * self.num_neighbors > len(self.rows.x)
+        if self._features is None and is_worth_it and size * self.residual.dtype.itemsize <= _MOST_BYTES:
+            self._features = torch.cat([self.residual.features(part) for part in self.rows.x.split(_SHARED)])
 
     def at(self, x: Tensor) -> LocalFeatures:
         """What predictions need at points (N, d)."""
         parts, order = [], []
         for points, given, conditional in self.conditionals(x):
-            columns = conditional.weights @ self.rows.columns[given]
+            columns = conditional.weights.double() @ self.rows.columns[given]
             variance = conditional.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
             parts.append([part.flatten(0, -2) for part in (conditional.features, columns, variance.unsqueeze(-1))])
             order.append(points)
@@ -52,12 +67,16 @@ class LocalConditioning:
         """The numbers of some of the points (N, d), of the rows near them, and the conditional values there."""
         for points, given in self._near_rows(x):
             features = self.residual.features(x[points])
-            unique, inverse = given.unique(return_inverse=True)
-            near = self.residual.features(self.rows.x[unique])
+            if self._features is None:
+                unique, inverse = given.unique(return_inverse=True)
+                near = self.residual.features(self.rows.x[unique])
+            else:
+                near, inverse = self._features, given
             if self.num_neighbors is None:
                 yield points, given, self._conditional(x[points], features, given, _rows_of(near, inverse))
                 continue
-            for part in torch.arange(len(points), device=x.device).split(_CHUNK):
+            at_once = max(1, _BYTES // (near.element_size() * self.num_neighbors * near.shape[-1]))
+            for part in torch.arange(len(points), device=x.device).split(at_once):
                 chunk = (
                     x[points[part]].unsqueeze(-2),
                     features[part].unsqueeze(-2),
@@ -85,10 +104,9 @@ class LocalConditioning:
 
     def _nearest(self, near: Tensor, points: Tensor) -> Tensor:
         """The numbers (n, m) of the rows nearest to the points with numbers (n,)."""
-        distances, numbers = self.rows.tree.query(near[points].numpy(), self.num_neighbors)
-        if not bool(torch.from_numpy(distances).isfinite().all()):
+        if not bool(near[points].square().sum(-1).isfinite().all()):
             raise checks.overflow(near[points])
-        return torch.from_numpy(numbers).reshape(len(points), -1)
+        return self.rows.nearest.query(near[points], self.num_neighbors)
 
 
 def _rows_of(values: Tensor, index: Tensor) -> Tensor:

@@ -79,7 +79,7 @@ class LocalRegression(Regression):
 
     def _distribution(self, x: Tensor, posterior: GaussianPosterior, operator: Operator | None) -> MultivariateNormal:
         factor, flat = self.factor(operator), x.reshape(-1, x.shape[-1])
-        conditioning = LocalConditioning(self.kernel, self.local, self.num_neighbors)
+        conditioning = self.conditioning()
         chunks = flat.split(max(1, _BYTES // (8 * factor.num_scalar)))
         means, variances = [], []
         for chunk in chunks:
@@ -96,6 +96,20 @@ class LocalRegression(Regression):
                 x.clone(), posterior, factor, lambda part: conditioning.at(part).features
             )
         return MultivariateNormal(mean, self._plus_residual(covariance, x, variance, conditioning))
+
+    def conditioning(self, dtype: torch.dtype = torch.float64) -> LocalConditioning:
+        """How rows near a point tell of it, with covariances and products of a dtype."""
+        return LocalConditioning(self.kernel, self.local, self.num_neighbors, dtype)
+
+    def point_moments(
+        self, x: Tensor, posterior: GaussianPosterior, has_variance: bool, conditioning: LocalConditioning
+    ) -> tuple[Tensor, Tensor]:
+        """Means and variances (N, 1) at points (N, d)."""
+        factor, near = self.factor(), conditioning.at(x)
+        mean = self.mean_given(x, near, factor.scalar_weights(posterior.mean).squeeze(-1))
+        if not has_variance:
+            return mean, mean
+        return mean, near.variance.unsqueeze(-1) + posterior.function_variance(near.features, factor).unsqueeze(-1)
 
     def mean_given(self, x: Tensor, near: LocalFeatures, weights: Tensor) -> Tensor:
         """The functions of weights (D, S) at points (n, d) given the rows near them, (n, S), in float64."""

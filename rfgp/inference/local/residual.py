@@ -9,12 +9,13 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from ...linalg.cholesky_factor import factor_of
+from ..posterior.draws import detached
 
 
 class Conditional(NamedTuple):
     r"""Values at t points given noisy values y at m rows: :math:`f_* = g w + S (y - \mu) + \epsilon`.
 
-    :param features: :math:`g = \phi_* - S \Phi_n`, (..., t, D), in float64.
+    :param features: :math:`g = \phi_* - S \Phi_n`, (..., t, D).
     :param weights: :math:`S = R_{*n} (R_{nn} + \Sigma)^{-1}`, (..., t, m).
     :param covariance: :math:`R_{**} - S R_{n*}`, (..., t, t).
     """
@@ -24,11 +25,20 @@ class Conditional(NamedTuple):
     covariance: Tensor
 
 
-class ResidualProcess:
-    r"""The process :math:`r \sim GP(0, k - \phi \phi^\top)` that the features of a kernel leave over."""
+_PARTS = 4
+"""A product of features with themselves is made in so many parts, of which those above the diagonal are left out."""
 
-    def __init__(self, kernel: Any) -> None:
-        self.kernel, self.exact = kernel, kernel.exact_kernel
+
+class ResidualProcess:
+    r"""The process :math:`r \sim GP(0, k - \phi \phi^\top)` that the features of a kernel leave over.
+
+    :param dtype: of covariances; features are made in float64.
+    """
+
+    def __init__(self, kernel: Any, dtype: torch.dtype = torch.float64) -> None:
+        self.kernel, self.exact, self.dtype = kernel, kernel.exact_kernel, dtype
+        if dtype == torch.float32:
+            self.exact = detached(self.exact).to(dtype)
 
     @property
     def root(self) -> Tensor:
@@ -37,16 +47,32 @@ class ResidualProcess:
         return scale.double().sqrt()
 
     def features(self, x: Tensor) -> Tensor:
-        """The features at (N, d), output scale included, in float64."""
-        return self.root * self.kernel.scalar_features(x).double()
+        """The features at (N, d), output scale included."""
+        return (self.root * self.kernel.scalar_features(x).double()).to(self.dtype)
 
     def covariance(self, x: Tensor, features: Tensor) -> Tensor:
         """The covariance (..., N, N) at points with known features."""
-        return to_dense(self.exact(x)).double() - features @ features.mT
+        return to_dense(self.exact(self._inputs(x))).to(self.dtype) - features @ features.mT
 
     def cross_covariance(self, x: Tensor, features: Tensor, y: Tensor, other: Tensor) -> Tensor:
         """The covariance (..., N, M) between points x and y with known features."""
-        return to_dense(self.exact(x, y)).double() - features @ other.mT
+        exact = to_dense(self.exact(self._inputs(x), self._inputs(y)))
+        return exact.to(self.dtype) - features @ other.mT
+
+    def factor(self, x: Tensor, features: Tensor, variances: Tensor) -> Tensor:
+        """The Cholesky factor of the covariance at (..., m, d) with noise variances (..., m)."""
+        if torch.is_grad_enabled():
+            return factor_of(self.covariance(x, features) + torch.diag_embed(variances))
+        matrix = to_dense(self.exact(self._inputs(x))).to(self.dtype)
+        matrix.diagonal(dim1=-2, dim2=-1).add_(variances)
+        for part in torch.arange(x.shape[-2]).tensor_split(_PARTS):
+            if len(part):
+                first, last = int(part[0]), int(part[-1]) + 1
+                matrix[..., first:last, :last] -= features[..., first:last, :] @ features[..., :last, :].mT
+        return factor_of(matrix)
+
+    def _inputs(self, x: Tensor) -> Tensor:
+        return x.to(self.dtype) if self.dtype == torch.float32 else x
 
     def conditional(
         self, x: Tensor, at_points: Tensor, rows: Tensor, features: Tensor, variances: Tensor
@@ -56,10 +82,9 @@ class ResidualProcess:
         :param features: the features of the rows, (..., m, D).
         :param variances: their noise variances, (..., m); a negative one stands for a negative precision.
         """
-        matrix = self.covariance(rows, features) + torch.diag_embed(variances)
-        cross = self.cross_covariance(x, at_points, rows, features)
+        cross, noise = self.cross_covariance(x, at_points, rows, features), variances.to(self.dtype)
         if bool((variances > 0).all()):
-            weights = torch.cholesky_solve(cross.mT, factor_of(matrix)).mT
+            weights = torch.cholesky_solve(cross.mT, self.factor(rows, features, noise)).mT
         else:
-            weights = torch.linalg.solve(matrix, cross.mT).mT
+            weights = torch.linalg.solve(self.covariance(rows, features) + torch.diag_embed(noise), cross.mT).mT
         return Conditional(at_points - weights @ features, weights, self.covariance(x, at_points) - weights @ cross.mT)

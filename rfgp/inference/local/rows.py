@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..._support import checks
+from ...linalg.nearest import NearestRows
 from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
@@ -33,34 +34,56 @@ class LocalRows:
     :param columns: the columns that are regressed, (N, K), in float64.
     :param variances: what makes the noise variances of the systems, (N,), in float64.
     :param units: the unit of every column of the inputs for distances, (d,).
+    :param has_cells: whether every row is a cell of several outputs.
 
     Source: E. Snelson and Z. Ghahramani, Local and global sparse Gaussian process approximations, 2007; errata,
     identity 7 of the last section.
     """
 
-    def __init__(self, x: Tensor, columns: Tensor, variances: Tensor, units: Tensor, partition: BlockPartition) -> None:
+    def __init__(
+        self,
+        x: Tensor,
+        columns: Tensor,
+        variances: Tensor,
+        units: Tensor,
+        partition: BlockPartition,
+        has_cells: bool = False,
+    ) -> None:
         self.x, self.columns, self.variances, self.units, self.partition = x, columns, variances, units, partition
+        self.has_cells = has_cells
 
     @classmethod
     def of(
-        cls, x: Tensor, columns: Tensor, variances: Tensor, units: Tensor, size: int, before: LocalRows | None = None
+        cls,
+        x: Tensor,
+        columns: Tensor,
+        variances: Tensor,
+        units: Tensor,
+        size: int,
+        before: LocalRows | None = None,
+        has_cells: bool = False,
     ) -> Self:
         """Rows in blocks of at most ``size``.
 
         :param before: keeps these blocks where inputs are the same and gradients run, so that an evidence has no jumps.
         """
         if before is not None and torch.is_grad_enabled() and torch.equal(before.x, x):
-            return cls(x, columns, variances, before.units, before.partition)
-        return cls(x, columns, variances, units, BlockPartition(_points(x, units), size))
+            return cls(x, columns, variances, before.units, before.partition, has_cells)
+        return cls(x, columns, variances, units, BlockPartition(_points(x, units), size), has_cells)
 
     def points(self, x: Tensor) -> Tensor:
         """Inputs (n, d) in the units of the rows, in float64 on the CPU."""
         return _points(checks.inputs(x, len(self.units)), self.units)
 
-    @functools.cached_property
+    @property
     def tree(self) -> scipy.spatial.KDTree:
         """A tree that finds the nearest rows."""
-        return scipy.spatial.KDTree(self.points(self.x).numpy())
+        return self.nearest.tree
+
+    @functools.cached_property
+    def nearest(self) -> NearestRows:
+        """What finds the nearest rows."""
+        return NearestRows(self.points(self.x))
 
     @property
     def tensors(self) -> list[Tensor]:
@@ -80,7 +103,7 @@ class LocalRows:
         parts = zip(self.tensors, (x, columns, variances), strict=True)
         inputs, targets, noise = (torch.cat([old, new.to(old)]) for old, new in parts)
         partition, touched = self.partition.extended(self.points(inputs), len(x), splits)
-        return type(self)(inputs, targets, noise, self.units, partition), touched
+        return self._with(inputs, targets, noise, partition), touched
 
     def updated(
         self,
@@ -99,6 +122,9 @@ class LocalRows:
         after = extended.statistics(systems, product_dtype, shift, changed)
         return statistics.subtract(before).merge(after), extended
 
+    def _with(self, x: Tensor, columns: Tensor, variances: Tensor, partition: BlockPartition) -> Self:
+        return type(self)(x, columns, variances, self.units, partition, self.has_cells)
+
     def of_one_output(self, targets: Tensor, variances: Tensor) -> Self:
         """The same rows in the same blocks with one target each, (N,), and its noise variances."""
         twin = copy.copy(self)
@@ -112,7 +138,7 @@ class LocalRows:
         partition, numbers_before = self.partition.without(self.points(self.x), is_removed)
         is_kept = ~is_removed.to(self.x.device)
         x, columns, variances = (tensor[is_kept] for tensor in self.tensors)
-        return type(self)(x, columns, variances, self.units, partition), numbers_before
+        return self._with(x, columns, variances, partition), numbers_before
 
     def reduced(
         self, systems: LocalSystems, statistics: SufficientStatistics, product_dtype: torch.dtype, numbers: Tensor
@@ -131,22 +157,23 @@ class LocalRows:
         """These rows with their precisions times a factor, without those whose precision is lost in rounding."""
         variances = self.variances / factor
         lost = variances * torch.finfo(torch.float64).eps > variances.min()
-        rows = type(self)(self.x, self.columns, variances, self.units, self.partition)
+        rows = self._with(self.x, self.columns, variances, self.partition)
         return rows.without(lost.nonzero().squeeze(-1).cpu())[0] if bool(lost.any()) else rows
 
     def detached(self) -> Self:
         """The same rows without gradients."""
         x, columns, variances = (tensor.detach() for tensor in self.tensors)
-        return type(self)(x, columns, variances, self.units, self.partition)
+        return self._with(x, columns, variances, self.partition)
 
     def to(self, device: torch.device) -> Self:
         """The same rows on a device."""
         x, columns, variances, units = (tensor.to(device) for tensor in (*self.tensors, self.units))
-        return type(self)(x, columns, variances, units, self.partition)
+        return type(self)(x, columns, variances, units, self.partition, self.has_cells)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Tensors by name, from which :meth:`from_state_dict` makes the rows again."""
         state = {name: getattr(self, name).detach().clone() for name in _TENSORS}
+        state["has_cells"] = torch.tensor(self.has_cells)
         return state | {f"partition.{name}": value for name, value in self.partition.state_dict().items()}
 
     @classmethod
@@ -154,7 +181,7 @@ class LocalRows:
         """Rows from :meth:`state_dict`."""
         parts = {name.removeprefix("partition."): v for name, v in state.items() if name.startswith("partition.")}
         x, columns, variances, units = (state[name].clone() for name in _TENSORS)
-        return cls(x, columns, variances, units, BlockPartition.from_state_dict(parts))
+        return cls(x, columns, variances, units, BlockPartition.from_state_dict(parts), bool(state["has_cells"]))
 
 
 def sums_of_blocks(

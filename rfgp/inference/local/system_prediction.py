@@ -15,7 +15,7 @@ from .systems import LocalSystems
 
 
 class SystemMoments(NamedTuple):
-    """Means (S, N) and variances (S, N) of the functions of S systems at N points, without their mean functions."""
+    """Means (S, N) and variances (S, N) of S systems at N points, without their mean functions, in float64."""
 
     mean: Tensor
     variance: Tensor
@@ -27,15 +27,17 @@ class SystemConditioning(LocalConditioning):
     .. math:: g_s = \phi_* - S_s \Phi_n, \qquad S_s = R_{*n} C_s^{-1}, \qquad R_{**} - S_s R_{n*}
     """
 
-    def __init__(self, systems: LocalSystems, rows: LocalRows, num_neighbors: int | None) -> None:
-        super().__init__(systems.kernel, rows, num_neighbors)
+    def __init__(
+        self, systems: LocalSystems, rows: LocalRows, num_neighbors: int | None, dtype: torch.dtype = torch.float64
+    ) -> None:
+        super().__init__(systems.kernel, rows, num_neighbors, dtype)
         self.systems = systems
 
     def _conditional(self, x: Tensor, features: Tensor, given: Tensor, near: Tensor) -> Conditional:
         residual, rows = self.residual, self.rows
         cross = residual.cross_covariance(x, features, rows.x[given], near)
         covariance = residual.covariance(rows.x[given], near)
-        weights = self.systems.weights(covariance, cross, rows.columns[given], rows.variances[given])
+        weights = self.systems.weights(covariance, cross, rows.columns[given], rows.variances[given].to(cross))
         shape = weights.shape[-3:-1]
         by_row = weights.flatten(-3, -2)
         return Conditional(
@@ -49,13 +51,15 @@ class SystemConditioning(LocalConditioning):
         order, means, variances = [], [], []
         for points, given, conditional in self.conditionals(x):
             targets = self.systems.targets(self.rows.columns[given])
-            values = (conditional.weights @ targets.unsqueeze(-1)).squeeze(-1)
+            values = (conditional.weights.double() @ targets.unsqueeze(-1)).squeeze(-1)
             features = _by_system(conditional.features)
-            means.append((features @ posterior.mean).squeeze(-1) + _by_system(values.unsqueeze(-1)).squeeze(-1))
+            means.append(
+                (features @ posterior.mean.to(features)).squeeze(-1) + _by_system(values.unsqueeze(-1)).squeeze(-1)
+            )
             if has_variance:
                 left = conditional.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).unsqueeze(-1)
-                root = torch.linalg.solve_triangular(posterior.factor, features.mT, upper=False)
-                variances.append(root.square().sum(-2) + _by_system(left).squeeze(-1))
+                root = torch.linalg.solve_triangular(posterior.factor.to(features), features.mT, upper=False)
+                variances.append((root.square().sum(-2) + _by_system(left).squeeze(-1)).double())
             order.append(points)
         inverse = torch.cat(order).argsort()
         mean = torch.cat(means, dim=-1)[:, inverse]

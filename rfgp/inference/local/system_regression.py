@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import gpytorch
 import torch
@@ -34,6 +34,9 @@ from .rows import LocalRows
 from .system_prediction import SystemConditioning
 from .systems import LocalSystems
 
+Covariance = Callable[[int], Tensor]
+"""The covariance (N, N) of the function of a system at some points."""
+
 
 class SystemRegression(Regression):
     r"""Several systems, each a :class:`LocalRegression` on the same rows, and the outputs or classes that they make.
@@ -50,6 +53,15 @@ class SystemRegression(Regression):
     ) -> None:
         super().__init__(systems.kernel, mean, noise)
         self.systems, self.local, self.num_neighbors = systems, rows, num_neighbors
+
+    def detached(self) -> Self:
+        twin = super().detached()
+        twin.systems = self.systems.detached()
+        return twin
+
+    def _cells(self, x: Tensor) -> Tensor:
+        """The inputs of the systems at inputs (N, d)."""
+        return x
 
     @property
     def mixing(self) -> Tensor | None:
@@ -84,15 +96,25 @@ class SystemRegression(Regression):
             return self._joint(x, posterior)
 
     def _joint(self, x: Tensor, posterior: Any) -> MultivariateNormal:
-        conditioning = SystemConditioning(self.systems, self.local, self.num_neighbors)
+        conditioning = self.conditioning()
         has_variance = gpytorch.settings.skip_posterior_variances.off()
+        functions, variance = conditioning.moments(self._cells(x), posterior, has_variance)
+        covariance = functools.partial(self._covariance, self._cells(x.detach().clone()), posterior)
+        return self._distribution(x, functions, variance, covariance)
+
+    def conditioning(self, dtype: torch.dtype = torch.float64) -> SystemConditioning:
+        """How rows near a point tell of it, with covariances and products of a dtype."""
+        return SystemConditioning(self.systems, self.local, self.num_neighbors, dtype)
+
+    def point_moments(
+        self, x: Tensor, posterior: WeightPosterior, has_variance: bool, conditioning: SystemConditioning
+    ) -> tuple[Tensor, Tensor]:
+        """Means and variances (N, C) at points (N, d)."""
         functions, variance = conditioning.moments(x, posterior, has_variance)
-        return self._distribution(
-            x, functions, variance, functools.partial(self._covariance, x.detach().clone(), posterior)
-        )
+        return (functions + mean_values(self.mean, x).squeeze(-1)).mT, variance.mT
 
     def _distribution(
-        self, x: Tensor, functions: Tensor, variance: Tensor, covariance: Callable[[int], Tensor]
+        self, x: Tensor, functions: Tensor, variance: Tensor, covariance: Covariance
     ) -> MultivariateNormal:
         """That of the classes, from means and variances (C, N), and the covariance (N, N) of a class on demand."""
         mean = checks.no_overflow(functions + mean_values(self.mean, x).squeeze(-1), x)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import abc
+import copy
 import functools
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from ...linalg.cholesky_factor import factor_of
 from ..posterior.class_equations import FewClasses
+from ..posterior.draws import detached
 from ..posterior.factor import OutputFactor
 from ..posterior.normal_equations import Equations, Group, NormalEquations, WeightedSums
 from ..sums.rows import Rows
@@ -38,8 +40,8 @@ class LocalSystems(abc.ABC):
         self.kernel, self.residual = kernel, ResidualProcess(kernel)
 
     @abc.abstractmethod
-    def rows(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """The columns (N, K) and the variances (N,) of checked rows, in float64."""
+    def rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """The inputs, the columns (N, K) and the variances (N,) of checked rows, the latter two in float64."""
 
     @abc.abstractmethod
     def combinations(self) -> Tensor:
@@ -49,10 +51,19 @@ class LocalSystems(abc.ABC):
     def variances(self, columns: Tensor, variances: Tensor) -> Tensor:
         """The noise variances (..., S, n) of rows with columns (..., n, K) and variances (..., n)."""
 
+    def units(self, units: Tensor) -> Tensor:
+        """The units of the columns of its inputs, from those of the columns of the model's, (d,)."""
+        return units
+
     @property
     def parameters(self) -> list[Tensor]:
         """What the sums depend on beside the rows."""
         return [*self.kernel.parameters()]
+
+    def relative_noise(self, columns: Tensor, variances: Tensor, x: Tensor) -> float:
+        """The smallest noise variance of rows, relative to the prior variance at inputs (n, d)."""
+        scale = self.kernel.exact_kernel(x, diag=True).max()
+        return float(self.variances(columns, variances).min() / scale)
 
     @property
     def num_groups(self) -> int:
@@ -96,7 +107,7 @@ class LocalSystems(abc.ABC):
         :param covariance: that of the residual of the rows, (..., m, m).
         :param cross: that between points and rows, (..., t, m).
         """
-        noise = torch.diag_embed(self.variances(columns, variances))
+        noise = torch.diag_embed(self.variances(columns, variances)).to(covariance)
         factor = factor_of(covariance.unsqueeze(-3) + noise)
         rhs = cross.mT.unsqueeze(-3).expand(*factor.shape[:-1], cross.shape[-2])
         return torch.cholesky_solve(rhs, factor).mT
@@ -119,6 +130,13 @@ class LocalSystems(abc.ABC):
             )
             yield NormalEquations(sums, factor)
 
+    def detached(self) -> Self:
+        """The same systems of a kernel whose parameters are the leaves of graphs of their own."""
+        twin = copy.copy(self)
+        twin.kernel = detached(self.kernel)
+        twin.residual = ResidualProcess(twin.kernel)
+        return twin
+
     def log_scale(self, num_rows: float) -> Tensor | float:
         """What the scales of targets add to the log determinant of the noise of all systems."""
         return 0.0
@@ -131,3 +149,10 @@ def grouped_rows(
     features, targets = white.split([num_features, white.shape[-1] - num_features], dim=-1)
     groups = None if num_groups == 1 else groups
     return features, Rows(targets, log_noise=log_noise, groups=groups, num_groups=num_groups, has_ones=True)
+
+
+def relative_variances(rows: Rows) -> Tensor:
+    """The noise variances of rows (N,) relative to those of a row of weight one."""
+    if rows.weights is None:
+        return torch.ones(len(rows.targets), dtype=torch.float64, device=rows.targets.device)
+    return 1.0 / rows.weights.double()

@@ -90,6 +90,7 @@ class ClassLabels(NoiseModel):
             ]
             rows_inside = statistics.count[c]
             log_noise = rows_inside * noise_inside.log() + (statistics.num_rows - rows_inside) * noise_outside.log()
+            log_noise = log_noise + statistics.log_noise.sum()
             sums = WeightedSums(groups, cross.unsqueeze(-1), quadratic.squeeze(), log_noise)
             yield NormalEquations(sums, factor[c])
 
@@ -110,6 +111,7 @@ class ClassLabels(NoiseModel):
             for a, b, c in zip(every, left_out, of_class, strict=True)
         )
         log_noise = statistics.count * inside.log() + (statistics.num_rows - statistics.count) * outside.log()
+        log_noise = log_noise + statistics.log_noise.sum()
         return ClassSums(1.0 / outside, 1.0 / inside, cross, quadratic.squeeze(-1), log_noise)
 
     def row_targets(self, rows: Rows) -> Tensor:
@@ -120,7 +122,8 @@ class ClassLabels(NoiseModel):
     def row_precisions(self, rows: Rows) -> Tensor:
         pairs = zip(*self._variances(rows.targets.device), strict=True)
         inside, outside = (torch.stack(variances).unsqueeze(-1) for variances in pairs)
-        return (1.0 / torch.where(self._membership(rows), inside, outside))[..., None, None]
+        weights = rows.all_weights().sum(-1)
+        return (weights / torch.where(self._membership(rows), inside, outside))[..., None, None]
 
     def _membership(self, rows: Rows) -> Tensor:
         """Whether a row is in a class, (C, N)."""
@@ -148,7 +151,7 @@ class ClassLabels(NoiseModel):
     def smallest(self, rows: Rows) -> float:
         """The noise variance inside a class, without what is learned."""
         values = dirichlet_targets(self.likelihood.alpha_epsilon)
-        return min(values.inside_noise, values.outside_noise)
+        return min(values.inside_noise, values.outside_noise) / rows.largest_weight
 
     @property
     def numbers_of_groups(self) -> tuple[int, ...]:

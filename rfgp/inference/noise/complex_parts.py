@@ -101,7 +101,7 @@ class ComplexParts(NoiseModel):
 
     def smallest(self, rows: Rows) -> float:
         least = float(torch.linalg.eigvalsh(self._covariance().detach()).min())
-        return least / float(rows.weights.detach().max()) if self.is_fixed and rows.weights is not None else least
+        return least / rows.largest_weight
 
     def parameters(self) -> dict[str, Tensor]:
         extra = self.likelihood.second_noise_covar if self.is_fixed else None

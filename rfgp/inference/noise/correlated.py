@@ -71,17 +71,18 @@ class CorrelatedNoise(NoiseModel):
     def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         covariance = self._covariance()
         logs = []
-        for count, pattern in zip(statistics.count, self.patterns, strict=False):
+        for count, log_noise, pattern in zip(statistics.count, statistics.log_noise, self.patterns, strict=False):
             if float(count) and any(pattern):
                 selection = _selection(pattern, covariance.device)
-                logs.append(count * torch.logdet(selection @ covariance @ selection.mT))
+                log_det = torch.logdet(selection @ covariance @ selection.mT)
+                logs.append(count * log_det + len(selection) * log_noise)
         return torch.stack(logs).sum()
 
     def observed(self, num_groups: int, device: torch.device) -> Tensor | None:
         return torch.tensor(self.patterns[:num_groups], device=device)
 
     def smallest(self, rows: Rows) -> float:
-        return float(torch.linalg.eigvalsh(self._covariance().detach()).min())
+        return float(torch.linalg.eigvalsh(self._covariance().detach()).min()) / rows.largest_weight
 
     def num_values(self, statistics: SufficientStatistics) -> float:
         return sum(float(c) * sum(p) for c, p in zip(statistics.count, self.patterns, strict=False))

@@ -69,13 +69,15 @@ class IndependentNoise(NoiseModel):
 
     def log_noise(self, statistics: SufficientStatistics) -> Tensor:
         logs, counts = self._variances().log(), statistics.count
-        return counts[0] * logs.sum() if len(counts) == 1 else (counts * logs).sum()
+        if len(counts) > 1:
+            return (counts * logs).sum() + statistics.log_noise.sum()
+        return counts[0] * logs.sum() + self.num_outputs * statistics.log_noise.sum()
 
     def covariance(self) -> Tensor:
         return torch.diag_embed(self._variances())
 
     def smallest(self, rows: Rows) -> float:
-        return float(self._variances().detach().min())
+        return float(self._variances().detach().min()) / rows.largest_weight
 
     def num_values(self, statistics: SufficientStatistics) -> float:
         return statistics.num_rows * (self.num_outputs if len(statistics.count) == 1 else 1)

@@ -57,6 +57,11 @@ class Rows(NamedTuple):
         """Whether there are weights for every group."""
         return self.weights is not None and self.weights.dim() == self.targets.dim()
 
+    @property
+    def largest_weight(self) -> float:
+        """The largest of the weights."""
+        return 1.0 if self.weights is None else float(self.weights.detach().max())
+
     def take(self, rows: Part) -> Rows:
         """These rows alone, or all of them in another order."""
         _, weights, log_noise, groups, *_ = self
@@ -66,6 +71,15 @@ class Rows(NamedTuple):
             log_noise=None if log_noise is None else log_noise[rows],
             groups=None if groups is None else groups[rows],
         )
+
+    def weighted(self, weights: Tensor) -> Rows:
+        """The same rows with their precisions times weights (N,)."""
+        if self.weights is None:
+            return self._replace(weights=weights, log_noise=-weights.log())
+        by_value = weights.reshape(-1, *[1] * (self.weights.dim() - 1)).to(self.weights)
+        log_noise = torch.zeros_like(self.weights) if self.log_noise is None else self.log_noise
+        log_noise = torch.where(self.weights != 0, log_noise - by_value.log(), log_noise)
+        return self._replace(weights=self.weights * by_value, log_noise=log_noise)
 
     def blocks(self) -> list[Part]:
         """All rows, those of one group after those of another: chunks of them meet as few groups as can be."""

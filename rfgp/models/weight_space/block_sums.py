@@ -10,6 +10,8 @@ from torch import Tensor
 
 from ...approximation.input_units import input_units
 from ...inference.local import LocalRows
+from ...inference.local.systems_of import needs_cells
+from ...inference.sums.rows import Rows
 from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...linalg.row_search import row_numbers
 from .row_sums import FeatureSums, RowSums, check_left, checked_finite
@@ -31,10 +33,8 @@ class BlockSums(RowSums):
     def of(cls, model: Any, x: Tensor, rows: Any, product_dtype: torch.dtype) -> Self:
         """Rows in blocks of at most ``model.block_size``, without sums; inputs keep their blocks during training."""
         before = None if model.conditioned is None else model.conditioned.sums.local
-        systems = model.systems()
-        units = input_units(systems.kernel.exact_kernel, x)
-        columns, variances = systems.rows(rows)
-        return cls(LocalRows.of(x, columns, variances, units, model.block_size, before), product_dtype)
+        has_cells = needs_cells(model.covar_module, model.noise, rows)
+        return cls(local_rows(model, x, rows, before, has_cells), product_dtype)
 
     @property
     def num_rows(self) -> int:  # type: ignore[override]
@@ -44,7 +44,7 @@ class BlockSums(RowSums):
     def summed(self, model: Any, shift: Tensor | None = None) -> Self:
         """The sums over these rows; ``shift`` (K,), by default their mean, is subtracted from the columns."""
         shift = self.local.columns.mean(0) if shift is None else shift
-        statistics = self.local.statistics(model.systems(), self.product_dtype, shift)
+        statistics = self.local.statistics(model.systems(self.local.has_cells), self.product_dtype, shift)
         return self._checked(statistics, self.local.detached())
 
     def resummed(self, model: Any) -> Self:
@@ -53,16 +53,30 @@ class BlockSums(RowSums):
         return rows.summed(model)
 
     def merge(self, other: BlockSums, model: Any) -> Self:
+        if self.local.has_cells != other.local.has_cells:
+            both = self.with_cells(model), other.with_cells(model)
+            return both[0].summed(model).merge(both[1], model)
         added = other.local.x, other.local.columns, other.local.variances
         (statistics,) = self.draws
-        return self._checked(*self.local.updated(model.systems(), statistics, other.product_dtype, added))
+        return self._checked(
+            *self.local.updated(model.systems(self.local.has_cells), statistics, other.product_dtype, added)
+        )
 
     def without(self, other: BlockSums, model: Any, is_centered: bool = True) -> Self:
+        if self.local.has_cells != other.local.has_cells:
+            return self.with_cells(model).summed(model).without(other.with_cells(model), model, is_centered)
         (statistics,) = self.draws
         numbers = self.numbers_of(other)
         check_left(len(self.local.x) - len(numbers))
-        left, local = self.local.reduced(model.systems(), statistics, other.product_dtype, numbers)
+        left, local = self.local.reduced(model.systems(self.local.has_cells), statistics, other.product_dtype, numbers)
         return self._checked(left.recentered(), local)
+
+    def with_cells(self, model: Any) -> Self:
+        """The same rows with every observed cell of several outputs as a row, without sums; see :class:`CellSystem`."""
+        if self.local.has_cells:
+            return self
+        rows = Rows(self.local.columns, 1.0 / self.local.variances)
+        return dataclasses.replace(self, local=local_rows(model, self.local.x, rows, None, True), draws=())
 
     def check_left_of(self, whole: BlockSums, model: Any) -> None:
         """Nothing: rows that are taken away are looked for among those that are kept."""
@@ -100,6 +114,14 @@ class BlockSums(RowSums):
 
     def _checked(self, statistics: SufficientStatistics, local: LocalRows) -> Self:
         return dataclasses.replace(self, draws=(checked_finite(statistics, local.x),), local=local.detached())
+
+
+def local_rows(model: Any, x: Tensor, rows: Rows, before: LocalRows | None, has_cells: bool) -> LocalRows:
+    """Checked rows of a model in their blocks."""
+    systems = model.systems(has_cells)
+    units = systems.units(input_units(model.covar_module.exact_kernel, x))
+    inputs, columns, variances = systems.rows(x, rows)
+    return LocalRows.of(inputs, columns, variances, units, model.block_size, before, has_cells)
 
 
 def check_found(numbers: Tensor) -> None:

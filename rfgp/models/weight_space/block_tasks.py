@@ -34,7 +34,7 @@ def sums_of_blocks_by(
     executor: Executor, model: Any, local: LocalRows, product_dtype: torch.dtype, shift: Tensor
 ) -> SufficientStatistics:
     """The sums over blocks of rows by the workers, whole blocks per task; a ValueError where a task raises anything."""
-    unfitted, shift = pickled(model.unconditioned(), "the model"), shift.detach()
+    unfitted, shift, has_cells = pickled(model.unconditioned(), "the model"), shift.detach(), local.has_cells
     tensors = local.detached().tensors
 
     def tasks() -> Iterator[tuple[str, tuple[Any, ...]]]:
@@ -43,7 +43,7 @@ def sums_of_blocks_by(
             last = first + len(blocks)
             rows, sizes = torch.cat(blocks).to(local.x.device), [len(block) for block in blocks]
             own = [tensor[rows] for tensor in tensors]
-            yield f"blocks {first} to {last}", (unfitted, pickle.dumps((own, sizes, product_dtype, shift)))
+            yield f"blocks {first} to {last}", (unfitted, pickle.dumps((own, sizes, product_dtype, shift, has_cells)))
             first = last
 
     total = TreeSum[SufficientStatistics](_added)
@@ -82,8 +82,8 @@ def _pickled_rows(model: bytes, parts: bytes) -> bytes:
 
 def _pickled_block_sums(model: bytes, rows: bytes) -> bytes:
     """The sums over some blocks, by one thread."""
-    tensors, sizes, product_dtype, shift = pickle.loads(rows)
+    tensors, sizes, product_dtype, shift, has_cells = pickle.loads(rows)
     blocks = torch.arange(sum(sizes)).split(sizes)
     with one_thread(), torch.no_grad():
-        systems = pickle.loads(model).systems()
+        systems = pickle.loads(model).systems(has_cells)
         return pickle.dumps(sums_of_blocks(systems, tensors, blocks, product_dtype, shift))

@@ -12,11 +12,13 @@ from torch import Tensor
 from ..._support import checks
 from ...approximation.width_warning import quiet
 from ...data.batches import Batch, batches, joined
+from ...data.row_noise import noise_parts
 from ...linalg import spaced_rows
 from ...linalg.row_search import row_numbers
 from .block_sums import check_found
 from .checks import check_alike
 from .conditioned import sums_with_rows
+from .imputation import imputed, needs_imputation
 from .row_summation import sums_of, sums_without
 from .row_sums import relative_difference
 
@@ -48,6 +50,8 @@ def slide(model: Any, added: Batch, removed: Batch | None, factor: float) -> Any
     is_new = model.conditioned is None
     before: Any = None if is_new else sums_with_rows(model)
     with model.nothing_lost_on_error():
+        if model.block_size is None and needs_imputation(model, *added[:2]):
+            added = (added[0], imputed(model, *added, before), added[2])
         new: Any = sums_of(model, [added])
         if before is not None:
             sums = before.slide(new, factor, model)
@@ -126,7 +130,7 @@ def rows_without(data: list[Batch], removed: Batch) -> list[Batch]:
     if not data:
         return []
     whole = joined(data)
-    numbers = row_numbers(whole, removed)
+    numbers = row_numbers(_columns(whole), _columns(removed))
     check_found(numbers)
     is_left = torch.ones(len(whole[0]), dtype=torch.bool)
     is_left[numbers] = False
@@ -135,3 +139,9 @@ def rows_without(data: list[Batch], removed: Batch) -> list[Batch]:
         if bool(rows.any()):
             kept.append((x[rows.to(x.device)], y[rows.to(y.device)], None if noise is None else noise[rows]))
     return kept
+
+
+def _columns(batch: Batch) -> list[Tensor | None]:
+    """What tells rows apart."""
+    x, y, noise = batch
+    return [x, y, *noise_parts(noise)]

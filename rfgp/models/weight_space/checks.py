@@ -78,11 +78,6 @@ def _check_local_kernel(kernel: Any, noise: NoiseModel | None) -> None:
             "expected landmarks for block_size, whose features leave over a process of their own, got other features; "
             'use rfgp.approximate(kernel, num_features, method="landmarks", train_inputs=x)'
         )
-    if noise is None and kernel.separated() is None:
-        raise ValueError(
-            "expected a MultitaskKernel without active_dims for block_size with several outputs, got another kernel; "
-            "use one, or leave block_size out"
-        )
     if (noise is not None and noise.is_complex) or kernel.batch_shape:
         raise ValueError(
             "expected real targets and a kernel without batch dimensions for block_size, got others; leave block_size "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any
@@ -20,6 +21,7 @@ from ...passes.reducer import Reducer, without_gradients
 from .block_sums import BlockSums
 from .block_tasks import rows_of_partitions, sums_of_blocks_by
 from .checks import check_statistics
+from .imputation import imputed, needs_imputation
 from .row_summation import sums_of
 from .row_sums import FeatureSums, RowSums
 from .summation import FeatureSummation
@@ -54,7 +56,8 @@ def sums_of_data(
             "expected a model without block_size and keep_data for the Shard of a rank, got one that keeps the rows, "
             "of which every rank has its own; leave them out, or fit all rows in one process"
         )
-    source = batches(x, y, noise)
+    is_imputed = not has_blocks and not keeps_rows and needs_imputation(model, x, y)
+    source = batches(x, imputed(model, x, y, noise) if is_imputed else y, noise)
     file = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)
     if file is not None and (keeps_rows or not isinstance(source, Batches)):
         raise ValueError(
@@ -65,7 +68,8 @@ def sums_of_data(
         return _block_sums(model, list(source), isinstance(x, Tensor))
     data = list(source) if model.keep_data else []
     if not isinstance(source, Batches):
-        return sums_of(model, source, is_all=True), data
+        sums: Any = sums_of(model, source, is_all=True)
+        return dataclasses.replace(sums, is_imputed=is_imputed), data
     local = LocalReducer[FeatureSums](data or source, progress, file)
     reducer: Reducer[FeatureSums] = RankReducer(x, local) if isinstance(x, Shard) else local
     return reducer.reduce(FeatureSummation(model)), data

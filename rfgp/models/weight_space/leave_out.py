@@ -12,6 +12,7 @@ from ...inference import LeaveGroupOut, LeaveOneOut
 from ...inference.leave_out import leave_out as inference
 from ...inference.leave_out.left_out_rows import LeftOutRows, check_rows, other_rows
 from ...inference.local import LocalRegression, SystemRegression
+from ...inference.local.cells import CellRegression
 from ...inference.local.left_out_blocks import LeftOutBlocks
 from ...inference.local.left_out_systems import LeftOutSystems
 from ...inference.sums.rows import Rows
@@ -74,6 +75,11 @@ def _left_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[R
         rows, _, dtype = prepared_rows(model, x, y, noise, is_all=True)
         regression = model.regression()
         if isinstance(regression, LocalRegression | SystemRegression):
+            if isinstance(regression, CellRegression):
+                raise ValueError(
+                    "expected complete rows and a MultitaskKernel for rows that are left out of blocks, got missing "
+                    "targets or another kernel; make the model without block_size"
+                )
             numbers = sums.numbers_of(BlockSums.of(model, x, rows, dtype))
             if len(numbers.unique()) != len(sums.local.x):
                 raise other_rows()

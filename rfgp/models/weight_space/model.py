@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..._support import checks
 from ...data.batches import Batch
+from ...data.row_noise import weighted
 from ...features.random_weights import weights_kept_on_error
 from ...functionals import Operator
 from ...inference import GaussianPosterior, LeaveGroupOut, LeaveOneOut
@@ -117,6 +118,7 @@ class WeightSpaceGP(WeightSpaceModule):
         y: Tensor | None = None,
         noise: Tensor | None = None,
         *,
+        weights: Tensor | None = None,
         executor: Executor | None = None,
         progress: bool | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
@@ -128,8 +130,10 @@ class WeightSpaceGP(WeightSpaceModule):
 
         :param x: inputs (N, d), or an iterable of batches (x, y) or (x, y, noise), such as a source of
             :mod:`rfgp.data` or a DataLoader; beside ``executor`` a list of partitions, each such an iterable.
-        :param y: targets (N,), integer labels for a Dirichlet likelihood, or (N, T), with NaN for missing ones.
+        :param y: targets (N,), integer labels for a Dirichlet likelihood, or (N, T), with NaN for missing ones. Those
+            of very many outputs are filled with their posterior means, and variances count them as observed.
         :param noise: noise variances of the shape of y, for a fixed-noise likelihood.
+        :param weights: weights of the rows, (N,), which divide the noise of every likelihood; default: ones.
         :param executor: an executor of ``concurrent.futures``, also Dask's and MPI's, whose workers sum the rows, with
             the same bits whatever their number; default: all in this process.
         :param progress: whether a bar shows the rows of batches; default: on terminals.
@@ -137,6 +141,7 @@ class WeightSpaceGP(WeightSpaceModule):
         :param checkpoint_every: the number of rows after which it is saved, at the end of a batch.
         :raises ValueError: for bad data, or a checkpoint of something else.
         """
+        noise = weighted(noise, weights, x)
         with self.nothing_lost_on_error():
             conditioned.take(self, *sums_of_data(self, x, y, noise, executor, progress, checkpoint, checkpoint_every))
         return self
@@ -151,19 +156,21 @@ class WeightSpaceGP(WeightSpaceModule):
             conditioned.take(self, statistics_given(self, statistics), [])
         return self
 
-    def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> Self:
+    def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None, *, weights: Tensor | None = None) -> Self:
         """Add rows; the result equals conditioning on all rows, without gradients of the sums."""
-        self.slide((x, y, noise))
+        self.slide((x, y, weighted(noise, weights, x)))
         return self
 
     @alone
-    def downdate(self, x: Tensor, y: Tensor, noise: Tensor | None = None, *, weight: float = 1.0) -> Self:
+    def downdate(
+        self, x: Tensor, y: Tensor, noise: Tensor | None = None, *, weights: Tensor | None = None, weight: float = 1.0
+    ) -> Self:
         """Take rows away; the result equals conditioning on the others, up to a rounding error.
 
         :param weight: the weight that :meth:`forget` has left them; default: 1.
         :raises ValueError: for rows that were never there, as far as the model can tell.
         """
-        changes.downdate(self, (x, y, noise), checks.positive("weight", weight))
+        changes.downdate(self, (x, y, weighted(noise, weights, x)), checks.positive("weight", weight))
         return self
 
     @alone
@@ -283,7 +290,9 @@ class WeightSpaceGP(WeightSpaceModule):
         return self
 
     @alone
-    def leave_one_out(self, x: Tensor, y: Tensor, noise: Tensor | None = None) -> LeaveOneOut:
+    def leave_one_out(
+        self, x: Tensor, y: Tensor, noise: Tensor | None = None, *, weights: Tensor | None = None
+    ) -> LeaveOneOut:
         r"""The prediction of every row from all others with the same parameters, at O(N D^2) in all.
 
         .. math:: y_i - \mu_{-i} = \frac{y_i - \phi_i^\top m}{1 - H_{ii}}, \qquad
@@ -295,11 +304,18 @@ class WeightSpaceGP(WeightSpaceModule):
 
         Source: errata, identity 4 of the last section.
         """
-        return leave_out.leave_one_out(self, x, y, noise)
+        return leave_out.leave_one_out(self, x, y, weighted(noise, weights, x))
 
     @alone
     def leave_group_out(
-        self, x: Tensor, y: Tensor, groups: Tensor | int, noise: Tensor | None = None, *, seed: int = 0
+        self,
+        x: Tensor,
+        y: Tensor,
+        groups: Tensor | int,
+        noise: Tensor | None = None,
+        *,
+        weights: Tensor | None = None,
+        seed: int = 0,
     ) -> LeaveGroupOut:
         """The prediction of every group of rows from all others, as :meth:`leave_one_out` of stations or folds.
 
@@ -307,7 +323,7 @@ class WeightSpaceGP(WeightSpaceModule):
         :param seed: the seed of random folds; default: 0.
         :returns: that of :meth:`leave_one_out` by row, with ``labels`` in ascending order and ``group_log_prob`` (G,).
         """
-        return leave_out.leave_group_out(self, x, y, groups, noise, seed)
+        return leave_out.leave_group_out(self, x, y, groups, weighted(noise, weights, x), seed)
 
     @alone
     def leave_out_functions(

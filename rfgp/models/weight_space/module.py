@@ -76,9 +76,9 @@ class WeightSpaceModule(gpytorch.Module):
         """The kernel as inference takes it: one of two real outputs where complex targets are taken by their parts."""
         return PlaneFeatures(self.covar_module) if self.noise.is_of_parts else self.covar_module
 
-    def systems(self) -> LocalSystems:
-        """The systems that rows in blocks make, at the present parameters."""
-        return systems_of(self.covar_module, self.mean_module, self.noise)
+    def systems(self, has_cells: bool = False) -> LocalSystems:
+        """The systems that rows in blocks make, at the present parameters; see :func:`systems_of`."""
+        return systems_of(self.covar_module, self.mean_module, self.noise, has_cells)
 
     @property
     def num_outputs(self) -> int:

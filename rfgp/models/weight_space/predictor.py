@@ -15,7 +15,13 @@ from ...approximation.random_feature_kernel import check_no_operator
 from ...approximation.reference_tensor import reference_tensor
 from ...functionals import Operator
 from ...inference import GaussianPosterior, NoiseModel, PointMixture, PointPredictor
-from ...inference.local import LocalRegression, OutputRegression, SystemRegression, WhitenedNoise, systems_of
+from ...inference.local import (
+    LocalPoints,
+    LocalRegression,
+    SystemRegression,
+    WhitenedNoise,
+    regression_of,
+)
 from ...inference.posterior.complex_regression import ComplexRegression
 from ...inference.posterior.draws import FunctionDraws, WeightPrior, drawn_weights
 from ...inference.posterior.mixture import mixture
@@ -30,7 +36,7 @@ from ..snapshot import Snapshots
 from .conditioned import checked, conditioned_of, summed_parameters, summed_state
 from .further_draws import functions_of_random_draws
 
-Points = PointPredictor | PointMixture | PosteriorPoints
+Points = PointPredictor | LocalPoints | PointMixture | PosteriorPoints
 
 
 class Predictor:
@@ -51,13 +57,10 @@ class Predictor:
         if noise.is_of_parts:
             return ComplexRegression(kernel, mean, noise)
         local = None if model.conditioned is None else model.conditioned.sums.local
-        if local is not None and (noise.is_batched or noise.targets.has_columns):
-            kind = SystemRegression if noise.is_batched else OutputRegression
-            return kind(systems_of(kernel, mean, noise), mean, noise, local, model.num_neighbors)
+        if local is not None:
+            return regression_of(kernel, mean, noise, local, model.num_neighbors)
         noise = WhitenedNoise(noise) if model.contains_noise else noise
-        if local is None:
-            return Regression(kernel, mean, noise, has_trace=model.residual == "vfe")
-        return LocalRegression(kernel, mean, noise, local, model.num_neighbors)
+        return Regression(kernel, mean, noise, has_trace=model.residual == "vfe")
 
     def prior_regression(self, model: Any) -> Regression:
         """How weights become functions, whatever the rows are, of a snapshot."""
@@ -92,9 +95,12 @@ class Predictor:
                 _check_residuals(model, conditioned.sums.some_rows, posterior)
         return posterior
 
-    def points(self, model: Any, dtype: torch.dtype) -> PointPredictor | None:
+    def points(self, model: Any, dtype: torch.dtype) -> PointPredictor | LocalPoints | None:
         """The predictor of means and variances at points, where the posterior has one."""
-        regression, posterior = model.regression(is_frozen=True), self.weight_posterior(model)
+        with torch.no_grad():
+            regression, posterior = model.regression(is_frozen=True), self.weight_posterior(model)
+        if isinstance(regression, LocalRegression | SystemRegression):
+            return LocalPoints(regression, posterior, dtype)
         return PointPredictor(regression, posterior, dtype) if has_point_predictor(regression, posterior) else None
 
 
@@ -135,7 +141,7 @@ def point_predictor(model: Any, dtype: torch.dtype | None) -> Points:
         return points[0] if len(points) == 1 else PointMixture(points)
     if dtype not in (None, default):
         raise ValueError(
-            f"expected {default}, the dtype of the model, got {dtype}: with blocks, improper complex targets or very "
+            f"expected {default}, the dtype of the model, got {dtype}: with improper complex targets or very "
             "many outputs there is no other; convert the model before the fit"
         )
     without_rows = copy.copy(model)
@@ -153,6 +159,11 @@ def log_marginal_likelihood(model: Any) -> Tensor:
         )
     sums = checked(model).sums
     statistics = sums.draws[0]
+    if getattr(sums, "is_imputed", False):
+        raise ValueError(
+            "expected observed targets for the evidence, got missing ones of so many outputs that they were filled "
+            "with posterior means; take fewer outputs or features, or learn parameters from complete rows"
+        )
     evidence: Tensor = model.regression().log_marginal_likelihood(statistics, sums.training_rows)
     if torch.is_grad_enabled() and not statistics.cross.requires_grad:
         evidence = refusing(evidence, summed_parameters(model))

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..._support import checks
 from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import Batch, joined
+from ...data.row_noise import RowNoise, noise_parts
 from ...inference.posterior.regression import check_size
 from ...inference.sums.accumulation import accumulate
 from ...inference.sums.mean_basis import basis
@@ -25,7 +26,7 @@ from .block_sums import BlockSums
 from .row_sums import FeatureSums, RowSums, checked_finite, input_bounds, joined_bounds
 
 
-def checked_rows(model: Any, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool = False) -> Rows:
+def checked_rows(model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool = False) -> Rows:
     """Checked rows as the noise model sees them; ``is_all``: the likelihood may know their noise."""
     checks.finite(checks.inputs(x).detach())
     if x.dim() != 2:
@@ -36,10 +37,11 @@ def checked_rows(model: Any, x: Tensor, y: Tensor, noise: Tensor | None, is_all:
     if has_outputs:
         with torch.no_grad():
             kernel.scalar_features(x[:1])
-    rows: Rows = model.noise.rows(x, y, noise, basis(model.mean_module, x), is_all)
+    variances, weights = noise_parts(noise)
+    rows: Rows = model.noise.rows(x, y, variances, basis(model.mean_module, x), is_all)
     if has_outputs:
         check_size(model.features.output_factor(), rows.num_groups)
-    return rows
+    return rows if weights is None else rows.weighted(weights)
 
 
 def dtype_of_products(model: Any, x: Tensor, rows: Rows) -> torch.dtype:
@@ -60,7 +62,7 @@ def _largest_variance(model: Any, x: Tensor) -> float:
 
 
 def prepared_rows(
-    model: Any, x: Tensor, y: Tensor, noise: Tensor | None, is_all: bool = False
+    model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool = False
 ) -> tuple[Rows, Rows, torch.dtype]:
     """Checked rows, the same with room for the variance that the features lack, and the dtype of products."""
     rows = checked_rows(model, x, y, noise, is_all)

@@ -96,6 +96,8 @@ class FeatureSums(RowSums):
     training_rows: TrainingRows | None = None
     num_rows: int = 0
     input_bounds: Tensor | None = None
+    is_imputed: bool = False
+    """Whether missing targets were filled with posterior means."""
     local = None
 
     def merge(self, other: FeatureSums, model: Any) -> Self:
@@ -114,6 +116,7 @@ class FeatureSums(RowSums):
             some,
             num_rows=self.num_rows + other.num_rows,
             input_bounds=joined_bounds(self.input_bounds, other.input_bounds),
+            is_imputed=self.is_imputed or other.is_imputed,
         )
 
     def without(self, other: FeatureSums, model: Any, is_centered: bool = True) -> Self:

@@ -1,0 +1,111 @@
+"""Outputs that are missing, not separable, or of known noise as rows in blocks: every observed cell is a row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.means import Mean
+from torch import Tensor
+
+from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
+from ..noise import NoiseModel
+from ..noise.correlated import CorrelatedNoise
+from ..posterior.draws import FunctionDraws
+from ..posterior.posterior import WeightPosterior
+from ..sums.mean_basis import coefficients, mean_values
+from ..sums.rows import Rows
+from .cell_kernel import CellKernel, cells_of
+from .rows import LocalRows
+from .system_prediction import SystemConditioning
+from .system_regression import Covariance, SystemCovariance, SystemRegression
+from .systems import LocalSystems
+
+
+class CellSystem(LocalSystems):
+    """The observed cells of several outputs as the rows of one output, by a :class:`CellKernel`.
+
+    Its columns are the target, and the basis of the mean in the place of the output of the cell.
+    """
+
+    kernel: CellKernel
+
+    def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
+        super().__init__(CellKernel(kernel))
+        self.mean, self.noise, self.num_outputs = mean, noise, noise.num_outputs
+
+    def rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        if isinstance(self.noise, CorrelatedNoise):
+            raise ValueError(
+                "expected noise that is independent between outputs for block_size with missing targets or a kernel "
+                "that is not separable, got a likelihood with rank > 0; use rank=0, or leave block_size out"
+            )
+        targets, basis = rows.targets.double().tensor_split([self.num_outputs], dim=-1)
+        precisions = self.noise.row_precisions(rows).diagonal(dim1=-2, dim2=-1)
+        places = torch.eye(self.num_outputs, dtype=torch.float64, device=x.device).unsqueeze(-1)
+        by_output = (places * basis[:, None, None, :]).flatten(-2)
+        columns = torch.cat([targets.unsqueeze(-1), by_output], dim=-1).flatten(0, 1)
+        is_observed = (precisions > 0).flatten()
+        parts = cells_of(x, self.num_outputs), columns, precisions.flatten()
+        cells, columns, observed = (part[is_observed] for part in parts)
+        return cells, columns, 1.0 / observed
+
+    def units(self, units: Tensor) -> Tensor:
+        return torch.cat([units, units.new_full((1,), float("inf"))])
+
+    def combinations(self) -> Tensor:
+        mean = coefficients(self.mean, self.num_outputs, self.residual.root.device)
+        return torch.cat([mean.new_ones(1), -mean.mT.flatten()]).unsqueeze(0)
+
+    def variances(self, columns: Tensor, variances: Tensor) -> Tensor:
+        return variances.unsqueeze(-2)
+
+
+class CellRegression(SystemRegression):
+    """Outputs whose observed cells are the rows of one system; neighbors are as many rows, with all their outputs."""
+
+    systems: CellSystem
+
+    def __init__(
+        self, systems: CellSystem, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None
+    ) -> None:
+        count = None if num_neighbors is None else num_neighbors * systems.num_outputs
+        super().__init__(systems, mean, noise, rows, count)
+
+    def _cells(self, x: Tensor) -> Tensor:
+        return cells_of(x, self.systems.num_outputs)
+
+    def point_moments(
+        self, x: Tensor, posterior: WeightPosterior, has_variance: bool, conditioning: SystemConditioning
+    ) -> tuple[Tensor, Tensor]:
+        functions, variance = conditioning.moments(self._cells(x), posterior, has_variance)
+        return self._by_output(functions) + mean_values(self.mean, x), self._by_output(variance)
+
+    def _by_output(self, values: Tensor) -> Tensor:
+        """Values (1, N T) as (N, T)."""
+        return values.reshape(-1, self.systems.num_outputs)
+
+    def _distribution(
+        self, x: Tensor, functions: Tensor, variance: Tensor, covariance: Covariance
+    ) -> MultivariateNormal:
+        mean = self._by_output(functions) + mean_values(self.mean, x)
+        joint = SystemCovariance(variance[0].to(x.dtype), lambda: covariance(0))
+        return MultitaskMultivariateNormal(mean.to(x.dtype), joint)
+
+    def draws(self, weights: Tensor) -> FunctionDraws:
+        return CellDraws(self.system(0).draws(weights[0]), self.systems.num_outputs, self.mean)
+
+
+class CellDraws(FunctionDraws):
+    """Functions drawn at cells as functions of several outputs, (S, ..., N, T)."""
+
+    def __init__(self, draws: FunctionDraws, num_outputs: int, mean: Mean) -> None:
+        self.draws, self.num_outputs, self.mean = draws, num_outputs, mean
+
+    def __call__(self, x: Tensor) -> Tensor:
+        values = self.draws(cells_of(x, self.num_outputs)).unflatten(-1, (-1, self.num_outputs))
+        with torch.no_grad():
+            return values + mean_values(self.mean, x).to(values)
+
+    def take(self, index: Tensor) -> FunctionDraws:
+        return CellDraws(self.draws.take(index), self.num_outputs, self.mean)

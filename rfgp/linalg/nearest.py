@@ -1,0 +1,40 @@
+"""The nearest rows of a table, by a tree or by all distances."""
+
+from __future__ import annotations
+
+import functools
+
+import scipy
+import torch
+from torch import Tensor
+
+_FEW_COLUMNS = 12
+_ENTRIES = 2**23
+"""Up to so many columns a tree finds near rows faster than all distances do, so many of which are held at a time."""
+
+
+class NearestRows:
+    """Finds the rows of points (N, d) that are nearest to others; with many columns up to the rounding of float32."""
+
+    def __init__(self, points: Tensor) -> None:
+        self.points = points.detach().double().cpu()
+
+    @functools.cached_property
+    def tree(self) -> scipy.spatial.KDTree:
+        """A tree of the points."""
+        return scipy.spatial.KDTree(self.points.numpy())
+
+    @functools.cached_property
+    def _rounded(self) -> tuple[Tensor, Tensor]:
+        """The points less their mean in float32, and half of their squared norms."""
+        rounded = (self.points - self.points.mean(0)).float()
+        return rounded, 0.5 * rounded.square().sum(-1)
+
+    def query(self, points: Tensor, count: int) -> Tensor:
+        """The numbers (n, count) of the nearest rows to finite points (n, d), in float64 on the CPU."""
+        if self.points.shape[-1] <= _FEW_COLUMNS:
+            return torch.from_numpy(self.tree.query(points.numpy(), count)[1]).reshape(len(points), count)
+        rows, half = self._rounded
+        others = (points - self.points.mean(0)).float()
+        chunks = others.split(max(1, _ENTRIES // len(rows)))
+        return torch.cat([torch.addmm(half, c, rows.mT, alpha=-1.0).topk(count, largest=False)[1] for c in chunks])

@@ -1,0 +1,105 @@
+"""Whether a model predicts rows that it has not seen better than class frequencies, a constant or a linear model."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.model_selection import KFold
+
+from .arrays import Floats
+
+_FOLDS = 5
+
+
+class Rows(NamedTuple):
+    """Standardized inputs (N, d), targets (N, T) or numbers of classes (N,), and weights (N,), or None for ones."""
+
+    x: Floats
+    y: NDArray[Any]
+    weights: Floats | None
+
+    def take(self, numbers: NDArray[np.int_]) -> Rows:
+        """Some of the rows."""
+        return Rows(self.x[numbers], self.y[numbers], None if self.weights is None else self.weights[numbers])
+
+    @property
+    def ones_or_weights(self) -> Floats:
+        """The weights of the rows."""
+        return np.ones(len(self.x)) if self.weights is None else self.weights
+
+
+def class_losses(rows: Rows, log_probabilities: Floats) -> Floats:
+    """The log losses of rows, (N,), times their weights over the mean weight."""
+    weights = rows.ones_or_weights
+    return -log_probabilities[np.arange(len(rows.y)), rows.y] * weights / weights.mean()
+
+
+def target_losses(rows: Rows, moments: Floats) -> Floats:
+    """The negative log densities of targets under normals with moments (N, 2, T), means over observed outputs, (N,)."""
+    mean, variance = moments[:, 0], moments[:, 1]
+    losses = 0.5 * (np.log(2.0 * np.pi * variance) + (rows.y - mean) ** 2 / variance)
+    observed = ~np.isnan(rows.y)
+    total: Floats = np.where(observed, losses, 0.0).sum(1) / np.maximum(observed.sum(1), 1)
+    return total[observed.any(1)]
+
+
+class Comparison:
+    """The losses of a model on rows that it has not seen, beside those of others.
+
+    :param losses: of rows with predictions (N, ...): :func:`class_losses` or :func:`target_losses`.
+    :param others: what makes the others, by name.
+    """
+
+    def __init__(self, losses: Callable[[Rows, Floats], Floats], others: Mapping[str, Callable[[], Any]]) -> None:
+        self.losses, self.others = losses, others
+        self.by_row: dict[str, Floats] = {}
+
+    def on_held_out(self, train: Rows, held: Rows, own: Floats) -> None:
+        """Compare losses (N,) of held-out rows with those of others that have seen the training rows."""
+        self.by_row = {"model": own}
+        for name, make in self.others.items():
+            self.by_row[name] = self.losses(held, make().fit(*train).predict(held.x, held.weights))
+
+    def on_left_out(self, rows: Rows, own: Floats) -> None:
+        """Compare losses (N,) of rows, each predicted by all others, with those of folds by other folds."""
+        self.by_row = {"model": own}
+        if len(rows.x) < 2 * _FOLDS:
+            return
+        folds = list(KFold(_FOLDS, shuffle=True, random_state=0).split(rows.x))
+        for name, make in self.others.items():
+            parts = []
+            for train, test in folds:
+                unseen = rows.take(test)
+                parts.append(make().fit(*rows.take(train)).predict(unseen.x, unseen.weights))
+            order = np.argsort(np.concatenate([test for _, test in folds]))
+            self.by_row[name] = self.losses(rows, np.concatenate(parts)[order])
+
+    @property
+    def means(self) -> dict[str, float]:
+        """The mean losses by name."""
+        return {name: float(losses.mean()) for name, losses in self.by_row.items()}
+
+    @property
+    def better(self) -> str | None:
+        """The best of the others, where it is better than the model by more than a standard error."""
+        means = self.means
+        if len(means) < 2:
+            return None
+        best = min(self.others, key=means.__getitem__)
+        gains = self.by_row["model"] - self.by_row[best]
+        return best if gains.mean() > gains.std() / len(gains) ** 0.5 else None
+
+    def warn(self) -> None:
+        """Warn where one of the others is better."""
+        if self.better is not None:
+            losses = ", ".join(f"{name} {loss:.3f}" for name, loss in self.means.items())
+            warnings.warn(
+                f"rows that were held out are predicted better by {self.better} than by the model, with mean log "
+                f"losses of {losses}; set fallback=True to take it, or try another kernel",
+                UserWarning,
+                stacklevel=5,
+            )

@@ -1,0 +1,134 @@
+"""Regression with outliers: a model of every output whose noise is Student's t."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import warnings
+from typing import Any, Self
+
+import torch
+from gpytorch.constraints import GreaterThan
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.likelihoods import StudentTLikelihood
+from linear_operator.operators import DiagLinearOperator
+from torch import Tensor
+
+from ..approximation.entry import approximate
+from ..models import LaplaceGP, WeightSpaceGP
+from ..training import Evidence, fit
+from ..training.timing import Deadline
+from .arrays import Floats
+
+_FEWEST_DEGREES = 2.5
+"""The smallest number of degrees of freedom: at two the variance of noise is infinite."""
+_SMALLEST_NOISE = 1e-6
+_TUNED_ROWS, _TUNED_WIDTH, _EVALUATIONS, _TUNED_SHARE = 1000, 256, 20, 0.4
+_WIDTH = 512
+
+
+class StudentModels:
+    """Independent models of the outputs, with the rows that they are fitted to."""
+
+    def __init__(self, models: list[LaplaceGP]) -> None:
+        self.models = models
+        self.rows: list[tuple[Tensor, Tensor]] = []
+
+    def condition(self, x: Tensor, z: Tensor) -> Self:
+        """Fit inputs (N, d) and targets (N,) or (N, T), where NaN is missing."""
+        self.rows = []
+        return self.update(x, z)
+
+    def update(self, x: Tensor, z: Tensor, weights: Tensor | None = None) -> Self:
+        """Add rows: Newton's method goes on at the present mode."""
+        if weights is not None:
+            raise ValueError('expected no sample_weight beside noise="student", got some; use noise="normal"')
+        columns, is_first = z.reshape(len(z), -1).unbind(-1), not self.rows
+        added = [(x[~column.isnan()], column[~column.isnan()]) for column in columns]
+        rows = added if is_first else [_joined(*pair) for pair in zip(self.rows, added, strict=True)]
+        for model, (inputs, targets) in zip(self.models, rows, strict=True):
+            model.condition(inputs, targets, start=None if is_first else model.mode)
+        self.rows = rows
+        return self
+
+    def posterior(self, x: Tensor) -> MultivariateNormal:
+        """The functions without noise at inputs (N, d)."""
+        found = [model.posterior(x) for model in self.models]
+        return found[0] if len(found) == 1 else MultitaskMultivariateNormal.from_independent_mvns(found)
+
+    def likelihood(self, latent: MultivariateNormal) -> MultivariateNormal:
+        """New observations, with the variance of their noise."""
+        noise = torch.stack([noise_variance(model) for model in self.models])
+        by_row = noise.expand(*latent.mean.reshape(-1, len(noise)).shape).flatten()
+        return type(latent)(latent.mean, latent.lazy_covariance_matrix + DiagLinearOperator(by_row))
+
+    def losses(self, x: Tensor, z: Tensor) -> Floats:
+        """The negative log densities of new observations (N, T), means over observed outputs, (N,)."""
+        filled = z.nan_to_num(0.0).unbind(-1)
+        densities = torch.stack(
+            [
+                model.likelihood.log_marginal(column, model.posterior(x))
+                for model, column in zip(self.models, filled, strict=True)
+            ],
+            dim=-1,
+        )
+        observed = ~z.isnan()
+        total = -torch.where(observed, densities, 0.0).sum(-1) / observed.sum(-1)
+        result: Floats = total[observed.any(-1)].numpy()
+        return result
+
+    def log_marginal_likelihood(self) -> Tensor:
+        """Laplace's approximation of the log evidence of all outputs."""
+        return torch.stack([model.log_marginal_likelihood() for model in self.models]).sum()
+
+    def leave_one_out(self, *_: Any, **__: Any) -> Any:
+        """Not known in closed form."""
+        raise ValueError('expected noise="normal" to leave out rows without a refit, got "student"; refit each fold')
+
+    leave_group_out = leave_one_out
+
+
+def noise_variance(model: LaplaceGP) -> Tensor:
+    """The variance of Student's t, a scalar."""
+    likelihood: Any = model.likelihood
+    degrees = likelihood.deg_free.detach().double().reshape(())
+    return likelihood.noise.detach().double().reshape(()) * degrees / (degrees - 2.0)
+
+
+def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadline) -> LaplaceGP:
+    """A model of one output with Student's t noise, which begins with the parameters of one with normal noise.
+
+    Some rows teach it the noise, and change the kernel, by few landmarks.
+    """
+    likelihood = StudentTLikelihood(
+        deg_free_constraint=GreaterThan(_FEWEST_DEGREES), noise_constraint=GreaterThan(_SMALLEST_NOISE)
+    ).double()
+    with torch.no_grad():
+        spread = (y - normal.posterior(x).mean).abs().median() / 0.6745
+        likelihood.noise = float(spread.square().clamp_min(2.0 * _SMALLEST_NOISE))
+        likelihood.deg_free = 4.0
+    some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:_TUNED_ROWS]
+    kernel: Any = normal.covar_module
+    width, share = kernel.num_scalar_features, deadline.share(_TUNED_SHARE).left
+    if len(some) > _TUNED_WIDTH < width:
+        kernel = approximate(kernel.exact_kernel, _TUNED_WIDTH, method="landmarks", train_inputs=x[some], seed=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*ends at the .* bound")
+        fit(
+            LaplaceGP(kernel, likelihood, normal.mean_module),
+            x[some],
+            y[some],
+            strategy=Evidence(initialize=False),
+            time_limit=share if math.isfinite(share) else None,
+            max_evaluations=_EVALUATIONS,
+            progress=False,
+        )
+    if kernel is not normal.covar_module:
+        kernel = approximate(kernel.exact_kernel, min(width, _WIDTH), method="landmarks", train_inputs=x, seed=0)
+    takes_blocks = "block_size" in inspect.signature(LaplaceGP).parameters
+    blocks: dict[str, Any] = {"block_size": normal.block_size} if takes_blocks else {}
+    return LaplaceGP(kernel, likelihood, normal.mean_module, **blocks)
+
+
+def _joined(before: tuple[Tensor, Tensor], added: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    return torch.cat([before[0], added[0]]), torch.cat([before[1], added[1]])

@@ -1,0 +1,121 @@
+"""Models of the same rows, compared by predictions of held-out rows from those near them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from torch import Tensor
+
+from .._support import checks
+from ..models import WeightSpaceGP
+from .climb import mean_log_density
+from .conditionals import Conditional
+from .near_groups import groups_of
+from .neighbors import NeighborObjective
+from .rollback import Rollback
+from .starts import random_rows
+from .timing import Deadline
+from .tuning import Stage, Tuning
+
+_FIRST, _LAST = (Stage(1500, 10, True),), (Stage(3000, 8, False),)
+_FINALISTS, _EVALUATIONS, _NEIGHBORS = 2, 100, 64
+_SHARE_OF_FIRST = 0.6
+
+
+def compare(
+    models: Mapping[str, WeightSpaceGP],
+    x: Tensor,
+    y: Tensor,
+    *,
+    noise: Tensor | None = None,
+    time_limit: float | None = None,
+) -> dict[str, float]:
+    """Tune models for the same rows briefly, and return how well each predicts held-out rows, the best one first.
+
+    All lengthscales of a model are multiplied by one number first; the two best models learn one each. The models keep
+    these parameters, from which ``Neighbors(initialize=False)`` goes on; they are not conditioned.
+
+    :param models: models that :class:`Neighbors` takes, by name.
+    :param x: inputs (N, d).
+    :param y: targets (N,) or (N, T), or labels (N,).
+    :param noise: noise variances of the shape of y, for models with fixed noise.
+    :param time_limit: seconds that it may take, about. Default: none.
+    :returns: the mean log density of held-out rows given the 64 rows near each, by name.
+    :raises ValueError: for no models, bad data, or a model that the strategy does not take; models stay as they were.
+
+    >>> import gpytorch, rfgp, torch
+    >>> x = torch.linspace(-3, 3, 100, dtype=torch.float64).unsqueeze(-1)
+    >>> def model(kernel):
+    ...     wide = rfgp.approximate(gpytorch.kernels.ScaleKernel(kernel).double(), 16, input_dim=1, seed=0)
+    ...     return rfgp.WeightSpaceGP(wide, gpytorch.likelihoods.GaussianLikelihood().double())
+    >>> models = {"rbf": model(gpytorch.kernels.RBFKernel()), "linear": model(gpytorch.kernels.LinearKernel())}
+    >>> next(iter(compare(models, x, (3.0 * x).sin().squeeze(-1))))
+    'rbf'
+    """
+    if not models:
+        raise ValueError("expected models to compare, got none; pass a dict of models")
+    if time_limit is not None:
+        checks.positive("time_limit", time_limit, "seconds, such as 10")
+    deadline = Deadline.after(time_limit)
+    before = [Rollback(model) for model in models.values()]
+    try:
+        tunings: dict[str, Tuning] = {}
+        for index, (name, model) in enumerate(models.items()):
+            objective = NeighborObjective(model, x, y, noise)
+            objective.start()
+            share = deadline.share(_SHARE_OF_FIRST / (_SHARE_OF_FIRST * (len(models) - index) + 1.0 - _SHARE_OF_FIRST))
+            tunings[name] = Tuning(objective.conditional(), objective.moments, _EVALUATIONS, share)
+            tunings[name].advance(_FIRST)
+        finalists = sorted(tunings, key=lambda name: -tunings[name].value)[:_FINALISTS]
+        for index, name in enumerate(finalists):
+            tunings[name].deadline = deadline.share(1.0 / (len(finalists) - index))
+            tunings[name].advance(_LAST)
+        for tuning in tunings.values():
+            tuning.keep_best()
+        held = min((tuning.held for tuning in tunings.values()), key=len)
+        scores = {name: _score(tuning.conditional, held, _NEIGHBORS) for name, tuning in tunings.items()}
+    except BaseException:
+        for rollback in before:
+            rollback.restore()
+        raise
+    return dict(sorted(scores.items(), key=lambda item: -item[1]))
+
+
+def neighbor_score(
+    model: WeightSpaceGP,
+    x: Tensor,
+    y: Tensor,
+    *,
+    noise: Tensor | None = None,
+    num_neighbors: int = 64,
+    num_rows: int = 1000,
+) -> float:
+    r"""The mean log density of some rows, each given the rows nearest to it, with the exact kernel of a model.
+
+    .. math:: \frac1n \sum_i \log p(y_i \mid y_{n(i)})
+
+    By this kernels, parameters and numbers of neighbors can be compared. The model need not be conditioned.
+
+    :param model: a model that :class:`Neighbors` takes.
+    :param x: inputs (N, d), with targets y (N,) or (N, T), or labels (N,).
+    :param noise: noise variances of the shape of y, for a model with fixed noise.
+    :param num_neighbors: by how many rows each row is predicted.
+    :param num_rows: how many rows are predicted, the same random ones in every call.
+    :raises ValueError: for bad data, or a model that the strategy does not take.
+
+    >>> import gpytorch, rfgp, torch
+    >>> x = torch.linspace(-3, 3, 100, dtype=torch.float64).unsqueeze(-1)
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel().double(), 16, input_dim=1, seed=0)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood().double())
+    >>> y = (3.0 * x).sin().squeeze(-1)
+    >>> neighbor_score(model, x, y, num_neighbors=8) < neighbor_score(model, x, y, num_neighbors=32)
+    True
+    """
+    wanted = checks.positive_integer("num_neighbors", num_neighbors)
+    count = checks.positive_integer("num_rows", num_rows)
+    conditional = NeighborObjective(model, x, y, noise).conditional(initialize=False)
+    return _score(conditional, random_rows(len(x), count).to(x.device), wanted)
+
+
+def _score(conditional: Conditional, rows: Tensor, num_neighbors: int) -> float:
+    return mean_log_density(conditional, groups_of(conditional.kernel, conditional.x, rows, num_neighbors))

@@ -1,0 +1,104 @@
+"""The strategy "neighbors": rows are predicted from those near them, with the exact kernel."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from gpytorch.kernels import IndexKernel, Kernel, MultitaskKernel
+from gpytorch.likelihoods import DirichletClassificationLikelihood, MultitaskGaussianLikelihood
+from gpytorch.means import ConstantMean, ZeroMean
+from torch import Tensor
+
+from .conditionals import Classes, Conditional, OneOutput
+from .exact_regression import exact_regression
+from .masked_outputs import MaskedOutputs
+from .objectives import WeightSpaceObjective
+from .rotated_outputs import MOST_LEADING, RotatedOutputs
+from .session import Training
+from .starts import center_inputs, start_from_data
+from .strategies import Maximization
+from .tuning import Stage, Tuning
+
+STAGES = (Stage(3000, 16, True), Stage(6000, 8, False), Stage(6000, 8, False))
+
+
+class NeighborObjective(WeightSpaceObjective):
+    """Rows given those near them; ``value`` is what training finds, the mean log density of a row."""
+
+    quantity = "log density of rows given those near them"
+    value = math.nan
+
+    def __init__(self, model: Any, x: Any, y: Any, noise: Any) -> None:
+        super().__init__(model, x, y, noise, is_lazy=True)
+
+    def start(self) -> None:
+        """Set parameters with default values from the data."""
+        start_from_data(self.model, self.model.covar_module.exact_kernel, self.x, self.moments)
+
+    def conditional(self, initialize: bool = True) -> Conditional:
+        """How rows are predicted from others, or a ValueError for another model.
+
+        :param initialize: whether the covariances of several outputs come from the data, not from the model.
+        """
+        model, likelihood = self.model, self.model.likelihood
+        kernel: Kernel = model.covar_module.exact_kernel
+        if isinstance(likelihood, DirichletClassificationLikelihood):
+            is_shared = not kernel.batch_shape and likelihood.second_noise_covar is None
+            if not is_shared or type(model.mean_module) not in (ZeroMean, ConstantMean):
+                raise _refused("classes that share a kernel, with constant means and no further noise")
+            return Classes(model, kernel, self.x, self.y)
+        if isinstance(kernel, MultitaskKernel):
+            is_free = type(kernel.task_covar_module) is IndexKernel and not kernel.data_covar_module.batch_shape
+            if type(likelihood) is not MultitaskGaussianLikelihood or not is_free or self.y.is_complex():
+                raise _refused("a MultitaskKernel that learns its covariance, with a MultitaskGaussianLikelihood")
+            is_masked = bool(self.y.isnan().any()) and self.y.shape[-1] <= MOST_LEADING
+            return (MaskedOutputs if is_masked else RotatedOutputs)(model, kernel, self.x, self.y, initialize)
+        regression = exact_regression(self)
+        if not regression.is_plain:
+            raise _refused("one output, a MultitaskKernel or Dirichlet classes")
+        return OneOutput(regression)
+
+    def finish(self) -> Tensor:
+        """Condition the model, without the evidence of all rows."""
+        self.model.condition(self.x, self.y, self.noise)
+        return torch.tensor(self.value * self.num_rows)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbors(Maximization):
+    r"""The log densities of rows given those that are nearest in units of the lengthscales, with the exact kernel.
+
+    .. math:: \sum_i \log p(y_i \mid y_{n(i)})
+
+    First all lengthscales are multiplied by one number; then each is learned, where held-out rows are predicted better.
+    For one output, for several with a MultitaskKernel, and for Dirichlet classes, whose ``alpha_epsilon`` is learned
+    too. In place of the evidence the summary has the mean log density of held-out rows times the number of all.
+
+    :param initialize: whether starting values come from the data.
+
+    >>> Neighbors().initialize
+    True
+    """
+
+    def learn(self, training: Training) -> float:
+        objective: Any = training.objective
+        if training.initialize:
+            objective.start()
+        center_inputs(training.model, objective.x)
+        deadline = training.deadline.earlier(training.fit_seconds)
+        conditional = objective.conditional(training.initialize)
+        tuning = Tuning(conditional, objective.moments, training.limit, deadline, training.report)
+        training.runs.append(tuning)
+        tuning.advance(STAGES)
+        tuning.keep_best()
+        training.stages += tuning.stages
+        training.used, training.ascent, objective.value = tuning.used, tuning.ascent, tuning.value
+        training.source = "rows given those near them"
+        return training.finish()
+
+
+def _refused(wanted: str) -> ValueError:
+    return ValueError(f'expected {wanted} for strategy="neighbors", got another model; use "evidence" or "subset"')

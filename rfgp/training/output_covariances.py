@@ -1,0 +1,68 @@
+"""Covariances of outputs and of their noise, written into the parameters of GPyTorch's modules."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.kernels import IndexKernel
+from torch import Tensor
+
+from .starts import set_within
+
+_LEAST = 1e-8
+
+
+@torch.no_grad()
+def output_covariance(tasks: IndexKernel) -> Tensor:
+    """The covariance of outputs (T, T), in float64."""
+    return (tasks.covar_factor @ tasks.covar_factor.mT + torch.diag(tasks.var)).double()
+
+
+@torch.no_grad()
+def noise_covariance(likelihood: Any) -> Tensor:
+    """The covariance of the noise of outputs (T, T), in float64."""
+    count = likelihood.num_tasks
+    covariance = torch.zeros(count, count, dtype=torch.float64)
+    if likelihood.has_global_noise:
+        covariance += likelihood.noise.double() * torch.eye(count, dtype=torch.float64)
+    if likelihood.has_task_noise and likelihood.rank == 0:
+        covariance += torch.diag(likelihood.task_noises.double())
+    elif likelihood.has_task_noise:
+        covariance += likelihood.task_noise_covar_factor.double() @ likelihood.task_noise_covar_factor.double().mT
+    return covariance
+
+
+@torch.no_grad()
+def write_covariance(tasks: IndexKernel, matrix: Tensor) -> None:
+    """Set the covariance of outputs to a matrix (T, T), as far as its rank allows."""
+    factor = _factor(matrix, tasks.covar_factor.shape[-1])
+    tasks.covar_factor.copy_(factor)
+    rest = (matrix - factor @ factor.mT).diagonal()
+    set_within(tasks, "var", rest.clamp_min(_LEAST * float(matrix.diagonal().max())))
+
+
+@torch.no_grad()
+def write_noise(likelihood: Any, matrix: Tensor) -> None:
+    """Set the covariance of the noise to a matrix (T, T), as far as its rank allows."""
+    if not likelihood.has_task_noise:
+        set_within(likelihood, "noise", matrix.diagonal().mean())
+        return
+    levels = matrix.diagonal() if likelihood.rank == 0 else torch.linalg.eigvalsh(matrix)
+    level = torch.zeros_like(levels[0])
+    if likelihood.has_global_noise:
+        is_full = likelihood.rank in (0, len(matrix))
+        level = 0.5 * levels.min() if is_full else levels[: len(matrix) - likelihood.rank].mean()
+        set_within(likelihood, "noise", level)
+        level = likelihood.noise.double().reshape(())
+    if likelihood.rank == 0:
+        set_within(likelihood, "task_noises", matrix.diagonal() - level)
+    else:
+        rest = matrix - torch.diag(level.expand(len(matrix)))
+        likelihood.task_noise_covar_factor.copy_(_factor(rest, likelihood.rank))
+
+
+def _factor(matrix: Tensor, rank: int) -> Tensor:
+    """The factor (T, rank) of a covariance that its leading eigenvectors make."""
+    values, vectors = torch.linalg.eigh(matrix)
+    return vectors[:, len(values) - rank :] * values[len(values) - rank :].clamp_min(0.0).sqrt()

@@ -1,0 +1,86 @@
+"""Scales and noise variances of independent outputs with one kernel."""
+
+from __future__ import annotations
+
+import math
+
+import gpytorch
+import torch
+from gpytorch.constraints import GreaterThan
+from torch import Tensor
+
+from ..linalg import cholesky
+from .starts import set_within
+
+_LEAST = 1e-8
+_RATIOS = tuple(10.0 ** (0.5 * power) for power in range(-13, 4))
+
+
+class OutputVariances(gpytorch.Module):
+    """Scale and noise variance of each rotated output, (T,)."""
+
+    def __init__(self, scale: Tensor, noise: Tensor) -> None:
+        super().__init__()
+        least = _LEAST * float((scale + noise).max())
+        for name, value in (("scale", scale), ("noise", noise)):
+            self.register_parameter(f"raw_{name}", torch.nn.Parameter(torch.zeros_like(value)))
+            self.register_constraint(f"raw_{name}", GreaterThan(least))
+            set_within(self, name, value)
+
+    @property
+    def scale(self) -> Tensor:
+        """Variances of the functions."""
+        value: Tensor = self.raw_scale_constraint.transform(self.raw_scale)
+        return value
+
+    @scale.setter
+    def scale(self, value: Tensor) -> None:
+        self.initialize(raw_scale=self.raw_scale_constraint.inverse_transform(value))
+
+    @property
+    def noise(self) -> Tensor:
+        """Variances of the noise."""
+        value: Tensor = self.raw_noise_constraint.transform(self.raw_noise)
+        return value
+
+    @noise.setter
+    def noise(self, value: Tensor) -> None:
+        self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(value))
+
+    def set(self, scale: Tensor, noise: Tensor) -> None:
+        """Set both, within their bounds."""
+        set_within(self, "scale", scale)
+        set_within(self, "noise", noise)
+
+    def covariance(self, matrix: Tensor) -> Tensor:
+        """The covariances (B, T, n, n) of noisy outputs with this kernel matrix (B, n, n)."""
+        noise = torch.diag_embed(self.noise.unsqueeze(-1).expand(-1, matrix.shape[-1]))
+        return matrix.unsqueeze(-3) * self.scale[:, None, None] + noise
+
+
+@torch.no_grad()
+def profiled_variances(matrix: Tensor, residual: Tensor) -> tuple[Tensor, Tensor]:
+    r"""Scale and noise (T,) with which the last of n rows are predicted best from the others.
+
+    For a ratio of noise and scale the scale is the mean of :math:`\epsilon^2 / v`, where v is the variance of the error
+    :math:`\epsilon` for scale one; the best of some ratios is taken.
+
+    :param matrix: the kernel at groups of rows, (B, n, n).
+    :param residual: (B, n, T).
+    """
+    near, last = residual[:, :-1], residual[:, -1]
+    cross = matrix[:, :-1, -1:]
+    best = torch.full_like(last[0], -math.inf)
+    scale, noise = torch.ones_like(best), torch.ones_like(best)
+    for ratio in _RATIOS:
+        inner = matrix[:, :-1, :-1].clone()
+        inner.diagonal(dim1=-2, dim2=-1).add_(ratio)
+        weights = torch.cholesky_solve(cross, cholesky(inner))
+        variance = matrix[:, -1, -1:] + ratio - (weights * cross).sum(-2)
+        error = last - (weights.mT @ near).squeeze(-2)
+        size = (error.square() / variance).mean(0).clamp_min(torch.finfo(error.dtype).tiny)
+        density = -0.5 * (size.log() + variance.log().mean())
+        is_better = density > best
+        best = torch.where(is_better, density, best)
+        scale, noise = torch.where(is_better, size, scale), torch.where(is_better, ratio * size, noise)
+    return scale, noise

@@ -1,0 +1,143 @@
+"""Outputs in blocks that are missing, not separable, or of known noise equal dense algebra of what is observed."""
+
+import copy
+import math
+
+import gpytorch
+import pytest
+import torch
+
+import rfgp
+from rfgp.models import WeightSpaceGP
+
+RELATIVE, ROWS, TASKS = 1e-8, 60, 3
+KINDS = ["missing", "not separable", "known noise"]
+
+
+@pytest.fixture(autouse=True)
+def double_precision():
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def data(kind):
+    generator = torch.Generator().manual_seed(1)
+    x = 4.0 * torch.rand(ROWS, 2, generator=generator)
+    y = torch.stack([torch.sin(3.0 * x[:, 0]), x[:, 1].cos(), x.prod(-1).sin()], dim=-1) + 2.0
+    y = y + 0.1 * torch.randn(ROWS, TASKS, generator=generator)
+    if kind == "missing":
+        y[torch.rand(ROWS, TASKS, generator=generator) < 0.3] = math.nan
+    noise = 0.05 + 0.2 * torch.rand(ROWS, TASKS, generator=generator) if kind == "known noise" else None
+    return x, y, noise, 5.0 * torch.rand(9, 2, generator=generator)
+
+
+def model(kind, x, noise, **settings):
+    parts = [gpytorch.kernels.MaternKernel(nu=1.5), gpytorch.kernels.RBFKernel()]
+    for part, length in zip(parts, (0.7, 1.5), strict=True):
+        part.lengthscale = length
+    if kind == "not separable":
+        kernel = gpytorch.kernels.LCMKernel(parts, num_tasks=TASKS, rank=1)
+    else:
+        kernel = gpytorch.kernels.MultitaskKernel(parts[0], num_tasks=TASKS, rank=1)
+    likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(TASKS)
+    if noise is not None:
+        likelihood = rfgp.likelihoods.MultitaskFixedNoiseGaussianLikelihood(noise)
+    mean = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), TASKS)
+    for parameter in mean.parameters():
+        torch.nn.init.uniform_(parameter)
+    made = rfgp.approximate(kernel, 12, method="landmarks", train_inputs=x, seed=0)
+    return WeightSpaceGP(made, likelihood, mean, **{"block_size": 6, "num_neighbors": None, **settings})
+
+
+def covariance(fitted, x, xs):
+    """The joint covariance of all outputs at rows and points, (n T, n T), with the blocks of the model."""
+    local, every = fitted.conditioned.sums.local, torch.cat([x, xs])
+    cells = torch.cat([every, torch.zeros(len(every), 1)], dim=-1)
+    blocks = local.partition.place(local.points(cells)).repeat_interleave(TASKS)
+    features, exact = fitted.covar_module.features(every), fitted.covar_module.exact_kernel(every).to_dense()
+    low_rank = features @ features.mT
+    return low_rank + (blocks[:, None] == blocks) * (exact - low_rank)
+
+
+def problem(fitted, x, y, noise, xs):
+    """Covariances of what is observed, and between this and all outputs at points; the residual."""
+    whole, count = covariance(fitted, x, xs), TASKS * len(x)
+    seen = ~torch.isnan(y).flatten()
+    likelihood = fitted.likelihood
+    variances = likelihood.task_noises + likelihood.noise if noise is None else noise
+    variances = variances.expand(len(x), TASKS).flatten()[seen]
+    residual = (y - fitted.mean_module(x)).flatten()[seen]
+    rows = whole[:count, :count][seen][:, seen] + torch.diag(variances)
+    return rows, whole[:count, count:][seen], whole[count:, count:], residual
+
+
+def close(a, b, relative=RELATIVE):
+    return float((a - b).detach().abs().max()) <= relative * max(1.0, float(b.detach().abs().max()))
+
+
+def check(fitted, x, y, noise, xs):
+    rows, cross, prior, residual = problem(fitted, x, y, noise, xs)
+    found = fitted.posterior(xs)
+    mean = (cross.mT @ torch.linalg.solve(rows, residual)).unflatten(0, (-1, TASKS)) + fitted.mean_module(xs)
+    left = prior - cross.mT @ torch.linalg.solve(rows, cross)
+    assert close(found.mean, mean)
+    assert close(found.variance.flatten(), left.diagonal())
+    assert close(found.covariance_matrix, left)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_evidence_gradients_and_posterior_equal_dense_algebra(kind):
+    x, y, noise, xs = data(kind)
+    fitted = model(kind, x, noise)
+    value = fitted.condition(x, y, noise).log_marginal_likelihood()
+    value.backward()
+    found = {name: p.grad.clone() for name, p in fitted.named_parameters() if p.grad is not None}
+    fitted.zero_grad()
+    rows, *_, residual = problem(fitted, x, y, noise, xs)
+    wanted = torch.distributions.MultivariateNormal(torch.zeros(len(rows)), rows).log_prob(residual)
+    wanted.backward()
+    assert close(value, wanted)
+    assert len(found) >= 6 - (kind == "known noise")
+    for name, parameter in fitted.named_parameters():
+        assert close(found[name], parameter.grad, 1e-6), name
+    check(fitted, x, y, noise, xs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_come_and_go_equal_a_refit(kind):
+    x, y, noise, xs = data(kind)
+    y[:20] = y[:20].nan_to_num(1.0)
+    first, rest = (None, None) if noise is None else (noise[:20], noise[20:])
+    fitted = model(kind, x, noise).condition(x[:20], y[:20], first).update(x[20:], y[20:], rest)
+    check(fitted, x, y, noise, xs)
+    fitted.downdate(x[:5], y[:5], None if first is None else first[:5])
+    check(fitted, x[5:], y[5:], None if noise is None else noise[5:], xs)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_neighbors_states_and_draws(kind):
+    x, y, noise, xs = data(kind)
+    exact = model(kind, x, noise, block_size=ROWS * TASKS).condition(x, y, noise)
+    near = model(kind, x, noise, block_size=ROWS * TASKS, num_neighbors=ROWS).condition(x, y, noise)
+    near.load_state_dict(exact.state_dict())
+    assert close(near.posterior(xs).mean, exact.posterior(xs).mean)
+    assert close(near.posterior(xs).variance, exact.posterior(xs).variance)
+    points = copy.deepcopy(near).point_predictor()(xs)
+    assert close(points.mean, exact.posterior(xs).mean)
+    assert close(points.variance, exact.posterior(xs).variance)
+    found = exact.posterior(xs[:2])
+    draws = exact.sample_functions(1000)(xs[:2])
+    assert draws.shape == (1000, 2, TASKS)
+    assert bool(((draws.mean(0) - found.mean).abs() < 4.5 * (found.variance / 1000).sqrt()).all())
+
+
+def test_correlated_noise_of_missing_targets_is_refused():
+    x, y, _, _ = data("missing")
+    fitted = model("missing", x, None)
+    fitted = WeightSpaceGP(
+        fitted.covar_module, gpytorch.likelihoods.MultitaskGaussianLikelihood(TASKS, rank=1), block_size=6
+    )
+    with pytest.raises(ValueError, match="noise that is independent between outputs"):
+        fitted.condition(x, y)
