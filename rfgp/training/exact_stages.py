@@ -83,7 +83,8 @@ class ExactStages(Maximization):
 class Subset(ExactStages):
     """The likelihood of the exact kernel on 1,500 random rows, which sees the long range.
 
-    Noise, output scale and mean are learned again from the statistics of all rows.
+    Noise, output scale and mean are learned again from the statistics of all rows. A LaplaceGP has Laplace's
+    evidence of up to 1,000 rows in place of the likelihood.
 
     :param initialize: whether starting values come from the data.
 

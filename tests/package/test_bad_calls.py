@@ -668,7 +668,7 @@ MODELS_CALLS = [
     ),
     ("neighbors as many as rows", lambda: models.knn_laplacian(X, 12)),
     ("a Laplace approximation of an exact kernel", lambda: models.LaplaceGP(RBF, PROBIT)),
-    ("a Laplace approximation of several outputs", lambda: models.LaplaceGP(TASKS, PROBIT)),
+    ("a Laplace approximation of several outputs", lambda: models.LaplaceGP(CURL, PROBIT)),
     ("a Laplace approximation of a Dirichlet likelihood", lambda: models.LaplaceGP(K, DIRICHLET)),
     ("a Laplace approximation of a kink", lambda: models.LaplaceGP(K, gpytorch.likelihoods.LaplaceLikelihood())),
     ("a Laplace approximation with blocks for one function", lambda: models.LaplaceGP(K, PROBIT, hessian=BLOCKS)),

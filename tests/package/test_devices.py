@@ -67,6 +67,7 @@ BY_DESIGN = {
     "features/spectra/spherical.py:Spherical.of_distance": "a special function",
     "inference/local/draws.py:LocalDraws.__call__": "nearest rows by a k-d tree",
     "inference/local/prediction.py:LocalConditioning._near_rows": "nearest rows by a k-d tree",
+    "inference/latent/block_sites.py:BlockPrior.of_rows.<genexpr>": "the numbers of the rows of blocks",
     "inference/local/rows.py:sums_of_blocks.<listcomp>": "the numbers of the rows of blocks",
     "inference/local/rows.py:_points": "inputs for the trees of blocks and of nearest rows",
     "approximation/landmarks.py:_far_apart": "k-means++",
@@ -535,6 +536,29 @@ def test_laplace(name, device):
         twin = pickle.loads(pickle.dumps(model))
         twin.load_state_dict(model.state_dict())
         yield twin.posterior(x).mean
+
+    check(scenario, device)
+
+
+@devices
+@pytest.mark.parametrize("num_tasks", [1, 2])
+@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
+def test_laplace_with_blocks(num_tasks, device):
+    def scenario(device):
+        likelihood, targets = LATENT["Student t"]()
+        x, y = regression(device)
+        exact = ScaleKernel(RBFKernel())
+        if num_tasks > 1:
+            exact, y = MultitaskKernel(exact, num_tasks=num_tasks), torch.stack([y, 1.0 - y], dim=-1)
+        kernel = rfgp.approximate(exact.double().to(device), 6, method="landmarks", train_inputs=x)
+        model = models.LaplaceGP(kernel, likelihood.double().to(device), block_size=8, num_neighbors=5)
+        model.condition(x, targets(y))
+        yield from gradients(model.log_marginal_likelihood(), model)
+        model.update(x[:3], y[:3])
+        twin = pickle.loads(pickle.dumps(model))
+        twin.load_state_dict(model.state_dict())
+        posterior = twin.posterior(x[:4])
+        yield from (posterior.mean, posterior.variance)
 
     check(scenario, device)
 

@@ -86,8 +86,10 @@ class BlockSites:
     def _add_concave(self, chosen: Tensor, root: Tensor) -> None:
         near = self.residual[chosen]
         left = -self.times(near.mT).mT
-        left[torch.arange(len(chosen)), chosen] += 1.0
-        factor = factor_of(torch.eye(len(chosen)).to(near) - root * (left @ near.mT) * root.mT)
+        left[torch.arange(len(chosen), device=chosen.device), chosen] += 1.0
+        matrix = -root * (left @ near.mT) * root.mT
+        matrix.diagonal().add_(1.0)
+        factor = factor_of(matrix)
         self.log_determinant = self.log_determinant + log_determinant_of(factor)
         self.concave = torch.linalg.solve_triangular(factor, root * left, upper=False)
 

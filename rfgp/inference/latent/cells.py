@@ -44,7 +44,11 @@ class CellKernel:
 
     def __init__(self, kernel: Any) -> None:
         self.kernel = kernel
-        self.total_outputscale = torch.ones((), dtype=torch.float64)
+
+    @property
+    def total_outputscale(self) -> Tensor:
+        """One: the features contain all scales."""
+        return self._root.new_ones(())
 
     @property
     def num_scalar_features(self) -> int:
@@ -62,7 +66,7 @@ class CellKernel:
         return parameters
 
     def output_factor(self, operator: None = None) -> Tensor:
-        """One: the features contain all scales."""
+        """The same as the root of one output."""
         return self.total_outputscale.reshape(1, 1)
 
     def scalar_features(self, x: Tensor) -> Tensor:
