@@ -173,8 +173,8 @@ class RandomFeatureGP(BaseEstimator):
         num_rows: int,
         deadline: Deadline,
         after: float,
-    ) -> WeightSpaceGP:
-        """A model of chosen size and parameters, fitted to standardized inputs (N, d).
+    ) -> tuple[WeightSpaceGP, float]:
+        """A model of chosen size and parameters, fitted to standardized inputs (N, d), and the seconds of one fit.
 
         :param num_rows: the number of all rows, also those that come later.
         :param after: the seconds that are needed after that.
@@ -208,7 +208,7 @@ class RandomFeatureGP(BaseEstimator):
                 max_evaluations=self.max_evaluations,
                 progress=False,
             )
-        return model
+        return model, size.fit_seconds
 
     def _strategy(self, model: WeightSpaceGP, y: Tensor) -> str | Strategy:
         """From what parameters are found, where that is left open: little data where it tells as much."""

@@ -180,7 +180,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             bar.begin("parameters")
             of_rows = None if own is None else own[train]
             with torch.enable_grad():
-                model = self._trained(parts, x[train], codes[train], of_rows, len(x), deadline, seconds)
+                model, _ = self._trained(parts, x[train], codes[train], of_rows, len(x), deadline, seconds)
             bar.begin("calibration")
             comparison = self._comparison(deadline.allows(seconds))
             self.temperature_ = 1.0

@@ -19,6 +19,7 @@ from ..models import LaplaceGP, WeightSpaceGP
 from ..training import Evidence, fit
 from ..training.timing import Deadline
 from .arrays import Floats
+from .comparison import observed_means
 
 _FEWEST_DEGREES = 2.5
 """The smallest number of degrees of freedom: at two the variance of noise is infinite."""
@@ -72,10 +73,7 @@ class StudentModels:
             ],
             dim=-1,
         )
-        observed = ~z.isnan()
-        total = -torch.where(observed, densities, 0.0).sum(-1) / observed.sum(-1)
-        result: Floats = total[observed.any(-1)].numpy()
-        return result
+        return observed_means(-densities.numpy(), z.numpy())
 
     def log_marginal_likelihood(self) -> Tensor:
         """Laplace's approximation of the log evidence of all outputs."""
