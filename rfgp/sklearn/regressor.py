@@ -186,7 +186,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             observed = ~torch.isnan(column)
             rows, parts = (x[observed], column[observed]), self._parts(x.shape[-1], 1, generator)
             normal, _ = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0)
-            models.append(student_model(normal, *rows, share))
+            models.append(student_model(normal, *rows, share, self.max_evaluations))
         return StudentModels(models).condition(x, z)
 
     def _observed(self, x: Tensor) -> Any:

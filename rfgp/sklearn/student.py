@@ -93,10 +93,12 @@ def noise_variance(model: LaplaceGP) -> Tensor:
     return likelihood.noise.detach().double().reshape(()) * degrees / (degrees - 2.0)
 
 
-def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadline) -> LaplaceGP:
+def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadline, limit: int) -> LaplaceGP:
     """A model of one output with Student's t noise, which begins with the parameters of one with normal noise.
 
     Some rows teach it the noise, and change the kernel, by few landmarks.
+
+    :param limit: the largest number of evaluations.
     """
     likelihood = StudentTLikelihood(
         deg_free_constraint=GreaterThan(_FEWEST_DEGREES), noise_constraint=GreaterThan(_SMALLEST_NOISE)
@@ -118,7 +120,7 @@ def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadlin
             y[some],
             strategy=Evidence(initialize=False),
             time_limit=share if math.isfinite(share) else None,
-            max_evaluations=_EVALUATIONS,
+            max_evaluations=min(limit, _EVALUATIONS),
             progress=False,
         )
     if kernel is not normal.covar_module:
