@@ -143,7 +143,9 @@ class RandomFeatureGP(BaseEstimator):
 
     @property
     def _deadline(self) -> Deadline:
-        """When a fit that begins now is to have ended."""
+        """When a fit that begins now is to have ended; a ValueError for bad flags."""
+        for name in ("fallback", "verbose"):
+            checks.flag(name, getattr(self, name))
         if self.time_limit is None:
             return NEVER
         return Deadline.after(checks.positive("time_limit", self.time_limit, "choose a number of seconds"))

@@ -264,6 +264,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         check_consistent_length(inputs, targets)
         if targets.size == len(targets):
             assert_all_finite(targets, input_name="y")
+        unknown = np.flatnonzero(np.isnan(_columns(targets)).all(0))
+        if is_first and len(unknown):
+            raise ValueError(f"expected a known value of every target, got none of target {unknown[0]}; leave it out")
         weights, inputs, targets = present(row_weights(sample_weight, inputs), inputs, targets)
         return inputs, targets, weights
 

@@ -170,3 +170,21 @@ def test_a_bar_names_the_phases(capsys):
     assert "calibration" in shown and "3/3" in shown
     RandomFeatureGPRegressor(**SMALL).fit(x, x[:, 0])
     assert not capsys.readouterr().err
+
+
+def test_a_target_that_is_known_once_and_one_that_is_not_known():
+    x, y = make_friedman1(60, n_features=5, random_state=0)
+    several = np.column_stack([y, np.full(60, np.nan)])
+    with pytest.raises(ValueError, match="expected a known value of every target, got none of target 1"):
+        RandomFeatureGPRegressor(**SMALL).fit(x, several)
+    several[3, 1] = 2.0
+    mean, std = RandomFeatureGPRegressor(**SMALL).fit(x, several).predict(x, return_std=True)
+    assert np.isfinite(mean).all() and (std > 0.0).all()
+
+
+@pytest.mark.parametrize("name", ["fallback", "verbose"])
+def test_flags_are_checked(name):
+    x, y = make_friedman1(20, n_features=5, random_state=0)
+    for kind, targets in ((RandomFeatureGPRegressor, y), (RandomFeatureGPClassifier, y > 14.0)):
+        with pytest.raises(ValueError, match=name):
+            kind(**{name: "sometimes"}, **SMALL).fit(x, targets)
