@@ -26,6 +26,9 @@ _FEWEST_DEGREES = 2.5
 _SMALLEST_NOISE = 1e-6
 _TUNED_ROWS, _TUNED_WIDTH, _EVALUATIONS, _TUNED_SHARE = 1000, 256, 20, 0.4
 _WIDTH = 512
+_SMALLEST_SHARE = 0.05
+"""Noise starts at that share of the variance of the targets at least: where it is tiny, no mode is found."""
+_RISES = 5
 
 
 class StudentModels:
@@ -48,7 +51,7 @@ class StudentModels:
         added = [(x[~column.isnan()], column[~column.isnan()]) for column in columns]
         rows = added if is_first else [_joined(*pair) for pair in zip(self.rows, added, strict=True)]
         for model, (inputs, targets) in zip(self.models, rows, strict=True):
-            model.condition(inputs, targets, start=None if is_first else model.mode)
+            _condition(model, inputs, targets, None if is_first else model.mode)
         self.rows = rows
         return self
 
@@ -104,8 +107,8 @@ def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadlin
         deg_free_constraint=GreaterThan(_FEWEST_DEGREES), noise_constraint=GreaterThan(_SMALLEST_NOISE)
     ).double()
     with torch.no_grad():
-        spread = (y - normal.posterior(x).mean).abs().median() / 0.6745
-        likelihood.noise = float(spread.square().clamp_min(2.0 * _SMALLEST_NOISE))
+        spread, smallest = _spread(y - normal.posterior(x).mean), _SMALLEST_SHARE * _spread(y - y.median())
+        likelihood.noise = float(max(spread, smallest, 2.0 * _SMALLEST_NOISE))
         likelihood.deg_free = 4.0
     some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:_TUNED_ROWS]
     kernel: Any = normal.covar_module
@@ -128,6 +131,24 @@ def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadlin
     takes_blocks = "block_size" in inspect.signature(LaplaceGP).parameters
     blocks: dict[str, Any] = {"block_size": normal.block_size} if takes_blocks else {}
     return LaplaceGP(kernel, likelihood, normal.mean_module, **blocks)
+
+
+def _condition(model: LaplaceGP, x: Tensor, y: Tensor, start: Tensor | None) -> None:
+    """Fit rows, with more noise where Newton's method does not converge, as it may where noise is tiny."""
+    likelihood: Any = model.likelihood
+    for _ in range(_RISES):
+        try:
+            model.condition(x, y, start=start)
+            return
+        except ValueError:
+            with torch.no_grad():
+                likelihood.noise = 4.0 * likelihood.noise
+    model.condition(x, y, start=start)
+
+
+def _spread(values: Tensor) -> float:
+    """The variance of normal values by their median, which outliers do not change."""
+    return float((values.abs().median() / 0.6745).square())
 
 
 def _joined(before: tuple[Tensor, Tensor], added: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
