@@ -133,7 +133,9 @@ class RandomFeatureGP(BaseEstimator):
 
     @property
     def _deadline(self) -> Deadline:
-        """When a fit that begins now is to have ended."""
+        """When a fit that begins now is to have ended; a ValueError for bad flags."""
+        for name in ("fallback", "verbose"):
+            checks.flag(name, getattr(self, name))
         if self.time_limit is None:
             return NEVER
         return Deadline.after(checks.positive("time_limit", self.time_limit, "choose a number of seconds"))
@@ -163,8 +165,8 @@ class RandomFeatureGP(BaseEstimator):
         num_rows: int,
         deadline: Deadline,
         after: float,
-    ) -> WeightSpaceGP:
-        """A model of chosen size and parameters, fitted to standardized inputs (N, d).
+    ) -> tuple[WeightSpaceGP, float]:
+        """A model of chosen size and parameters, fitted to standardized inputs (N, d), and the seconds of one fit.
 
         :param num_rows: the number of all rows, also those that come later.
         :param after: the seconds that are needed after that.
@@ -204,7 +206,7 @@ class RandomFeatureGP(BaseEstimator):
                 max_evaluations=self.max_evaluations,
                 progress=False,
             )
-        return model
+        return model, size.fit_seconds
 
     def _strategy(self, model: WeightSpaceGP, y: Tensor, is_tuned: bool) -> str | Strategy:
         """From what parameters are found, where that is left open: little data where it tells as much."""

@@ -74,6 +74,8 @@ class Constant:
 
     def _fitted(self, x: Floats, y: Floats, weights: Floats) -> tuple[Any, float]:
         """The model of one output, and the variance of its residuals on other rows of weight one."""
+        if not len(y):
+            return 0.0, 1.0
         mean = float(np.average(y, weights=weights))
         return mean, float(np.mean(weights * (y - mean) ** 2)) * (1.0 + 2.0 / len(y))
 

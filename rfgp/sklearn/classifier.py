@@ -179,7 +179,11 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             bar.begin("parameters")
             of_rows = None if own is None else own[train]
             with torch.enable_grad():
+<<<<<<< HEAD
                 model = self._trained(make_parts, x[train], codes[train], of_rows, len(x), deadline, seconds)
+=======
+                model, _ = self._trained(parts, x[train], codes[train], of_rows, len(x), deadline, seconds)
+>>>>>>> h3
             bar.begin("calibration")
             comparison = self._comparison(deadline.allows(seconds))
             self.temperature_ = 1.0

@@ -13,6 +13,7 @@ from sklearn.model_selection import KFold
 from .arrays import Floats
 
 _FOLDS = 5
+_SMALLEST_VARIANCE, _SMALLEST_GAIN = 1e-4, 0.01
 
 
 class Rows(NamedTuple):
@@ -39,12 +40,20 @@ def class_losses(rows: Rows, log_probabilities: Floats) -> Floats:
 
 
 def target_losses(rows: Rows, moments: Floats) -> Floats:
-    """The negative log densities of targets under normals with moments (N, 2, T), means over observed outputs, (N,)."""
-    mean, variance = moments[:, 0], moments[:, 1]
-    losses = 0.5 * (np.log(2.0 * np.pi * variance) + (rows.y - mean) ** 2 / variance)
-    observed = ~np.isnan(rows.y)
-    total: Floats = np.where(observed, losses, 0.0).sum(1) / np.maximum(observed.sum(1), 1)
-    return total[observed.any(1)]
+    """The negative log densities of targets under normals with moments (N, 2, T): means over observed outputs, (N,).
+
+    They are NaN where all are missing. Standard deviations below a hundredth of that of all targets count as that.
+    """
+    mean, variance = moments[:, 0], np.maximum(moments[:, 1], _SMALLEST_VARIANCE)
+    return observed_means(0.5 * (np.log(2.0 * np.pi * variance) + (rows.y - mean) ** 2 / variance), rows.y)
+
+
+def observed_means(losses: Floats, targets: Floats) -> Floats:
+    """The means (N,) of losses (N, T) over the targets that are known; NaN for none."""
+    known = ~np.isnan(targets)
+    count = known.sum(1)
+    total: Floats = np.where(known, losses, 0.0).sum(1)
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan)
 
 
 class Comparison:
@@ -81,17 +90,18 @@ class Comparison:
     @property
     def means(self) -> dict[str, float]:
         """The mean losses by name."""
-        return {name: float(losses.mean()) for name, losses in self.by_row.items()}
+        return {name: float(np.nanmean(losses)) for name, losses in self.by_row.items()}
 
     @property
     def better(self) -> str | None:
-        """The best of the others, where it is better than the model by more than a standard error."""
+        """The best of the others, where it is better than the model by more than a standard error and 0.01."""
         means = self.means
         if len(means) < 2:
             return None
         best = min(self.others, key=means.__getitem__)
         gains = self.by_row["model"] - self.by_row[best]
-        return best if gains.mean() > gains.std() / len(gains) ** 0.5 else None
+        error = np.nanstd(gains) / np.count_nonzero(~np.isnan(gains)) ** 0.5
+        return best if np.nanmean(gains) > max(error, _SMALLEST_GAIN) else None
 
     def warn(self) -> None:
         """Warn where one of the others is better."""

@@ -22,6 +22,7 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length
 from torch import Tensor
 
 from .._support import checks
+from ..training import timing
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
 from .arrays import Floats, as_tensor, drawn_seed, validated
@@ -36,7 +37,9 @@ from .phases import phases
 from .row_weights import present, row_weights
 from .student import StudentModels, student_model
 
-_MOST_HELD_OUT = 1000
+_MOST_HELD_OUT, _FIRST_HELD_OUT = 1000, 100
+_OTHERS = {"constant": Constant, "linear": Linear}
+"""What the model is compared with."""
 _PHASES = ("parameters", "comparison", "all rows")
 _SMALLEST_NOISE = 1e-6
 """The smallest noise variance, in variances of the target."""
@@ -146,18 +149,20 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             with torch.enable_grad():
                 if self.noise == "student":
                     model: Any = self._student_models(x[train], z[train], generator, deadline.earlier(seconds))
+                    once = 0.0
                 else:
                     parts = functools.partial(self._parts, x.shape[-1], z, generator)
                     of_rows = None if own is None else own[train]
-                    model = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
+                    model, once = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
             bar.begin("comparison")
-            others = {"constant": Constant, "linear": Linear} if deadline.allows(seconds) else {}
-            comparison = Comparison(target_losses, others)
+            comparison = Comparison(target_losses, _OTHERS if deadline.allows(seconds + once) else {})
             if len(held):
                 unseen = rows.take(held.numpy())
-                comparison.on_held_out(rows.take(train.numpy()), unseen, _losses(model, unseen))
+                losses = _losses(model, unseen, deadline.earlier(seconds + once))
+                comparison.on_held_out(rows.take(train.numpy()), unseen.take(np.arange(len(losses))), losses)
                 bar.begin("all rows")
-                model.update(x[held], z[held], weights=None if own is None else own[held])
+                if deadline.allows(once) or not once:
+                    model.update(x[held], z[held], weights=None if own is None else own[held])
             elif self.noise == "normal" and deadline.allows(left_out_seconds(model, len(x))):
                 left_out = model.leave_one_out(x, z, weights=own)
                 moments = [_columns(part.numpy()) for part in (left_out.mean, left_out.variance)]
@@ -184,10 +189,16 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         for number, column in enumerate(columns):
             share = deadline.share(1.0 / (len(columns) - number))
             observed = ~torch.isnan(column)
+<<<<<<< HEAD
             rows = x[observed], column[observed]
             parts = functools.partial(self._parts, x.shape[-1], column, generator)
             normal = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0)
             models.append(student_model(normal, *rows, share))
+=======
+            rows, parts = (x[observed], column[observed]), self._parts(x.shape[-1], 1, generator)
+            normal, _ = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0)
+            models.append(student_model(normal, *rows, share, self.max_evaluations))
+>>>>>>> h3
         return StudentModels(models).condition(x, z)
 
     def _observed(self, x: Tensor) -> Any:
@@ -277,6 +288,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         check_consistent_length(inputs, targets)
         if targets.size == len(targets):
             assert_all_finite(targets, input_name="y")
+        unknown = np.flatnonzero(np.isnan(_columns(targets)).all(0))
+        if is_first and len(unknown):
+            raise ValueError(f"expected a known value of every target, got none of target {unknown[0]}; leave it out")
         weights, inputs, targets = present(row_weights(sample_weight, inputs), inputs, targets)
         return inputs, targets, weights
 
@@ -308,8 +322,16 @@ def _columns(values: Floats) -> Floats:
     return values.reshape(len(values), -1)
 
 
-def _losses(model: Any, rows: Rows) -> Floats:
-    """The mean negative log densities of rows that a model has not seen."""
+def _losses(model: Any, rows: Rows, deadline: Deadline) -> Floats:
+    """The mean negative log densities of rows that a model has not seen; of the first ones where time is short."""
+    began, first = timing.clock(), np.arange(min(_FIRST_HELD_OUT, len(rows.x)))
+    losses, rest = _losses_of(model, rows.take(first)), np.arange(len(first), len(rows.x))
+    if len(rest) and deadline.allows((timing.clock() - began) * len(rest) / len(first)):
+        losses = np.concatenate([losses, _losses_of(model, rows.take(rest))])
+    return losses
+
+
+def _losses_of(model: Any, rows: Rows) -> Floats:
     x = torch.from_numpy(rows.x)
     if isinstance(model, StudentModels):
         return model.losses(x, torch.from_numpy(rows.y))

@@ -19,12 +19,16 @@ from ..models import LaplaceGP, WeightSpaceGP
 from ..training import Evidence, fit
 from ..training.timing import Deadline
 from .arrays import Floats
+from .comparison import observed_means
 
 _FEWEST_DEGREES = 2.5
 """The smallest number of degrees of freedom: at two the variance of noise is infinite."""
 _SMALLEST_NOISE = 1e-6
 _TUNED_ROWS, _TUNED_WIDTH, _EVALUATIONS, _TUNED_SHARE = 1000, 256, 20, 0.4
 _WIDTH = 512
+_SMALLEST_SHARE = 0.05
+"""Noise starts at that share of the variance of the targets at least: where it is tiny, no mode is found."""
+_RISES = 5
 
 
 class StudentModels:
@@ -47,7 +51,7 @@ class StudentModels:
         added = [(x[~column.isnan()], column[~column.isnan()]) for column in columns]
         rows = added if is_first else [_joined(*pair) for pair in zip(self.rows, added, strict=True)]
         for model, (inputs, targets) in zip(self.models, rows, strict=True):
-            model.condition(inputs, targets, start=None if is_first else model.mode)
+            _condition(model, inputs, targets, None if is_first else model.mode)
         self.rows = rows
         return self
 
@@ -72,10 +76,7 @@ class StudentModels:
             ],
             dim=-1,
         )
-        observed = ~z.isnan()
-        total = -torch.where(observed, densities, 0.0).sum(-1) / observed.sum(-1)
-        result: Floats = total[observed.any(-1)].numpy()
-        return result
+        return observed_means(-densities.numpy(), z.numpy())
 
     def log_marginal_likelihood(self) -> Tensor:
         """Laplace's approximation of the log evidence of all outputs."""
@@ -95,17 +96,19 @@ def noise_variance(model: LaplaceGP) -> Tensor:
     return likelihood.noise.detach().double().reshape(()) * degrees / (degrees - 2.0)
 
 
-def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadline) -> LaplaceGP:
+def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadline, limit: int) -> LaplaceGP:
     """A model of one output with Student's t noise, which begins with the parameters of one with normal noise.
 
     Some rows teach it the noise, and change the kernel, by few landmarks.
+
+    :param limit: the largest number of evaluations.
     """
     likelihood = StudentTLikelihood(
         deg_free_constraint=GreaterThan(_FEWEST_DEGREES), noise_constraint=GreaterThan(_SMALLEST_NOISE)
     ).double()
     with torch.no_grad():
-        spread = (y - normal.posterior(x).mean).abs().median() / 0.6745
-        likelihood.noise = float(spread.square().clamp_min(2.0 * _SMALLEST_NOISE))
+        spread, smallest = _spread(y - normal.posterior(x).mean), _SMALLEST_SHARE * _spread(y - y.median())
+        likelihood.noise = float(max(spread, smallest, 2.0 * _SMALLEST_NOISE))
         likelihood.deg_free = 4.0
     some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:_TUNED_ROWS]
     kernel: Any = normal.covar_module
@@ -120,7 +123,7 @@ def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadlin
             y[some],
             strategy=Evidence(initialize=False),
             time_limit=share if math.isfinite(share) else None,
-            max_evaluations=_EVALUATIONS,
+            max_evaluations=min(limit, _EVALUATIONS),
             progress=False,
         )
     if kernel is not normal.covar_module:
@@ -128,6 +131,24 @@ def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadlin
     takes_blocks = "block_size" in inspect.signature(LaplaceGP).parameters
     blocks: dict[str, Any] = {"block_size": normal.block_size} if takes_blocks else {}
     return LaplaceGP(kernel, likelihood, normal.mean_module, **blocks)
+
+
+def _condition(model: LaplaceGP, x: Tensor, y: Tensor, start: Tensor | None) -> None:
+    """Fit rows, with more noise where Newton's method does not converge, as it may where noise is tiny."""
+    likelihood: Any = model.likelihood
+    for _ in range(_RISES):
+        try:
+            model.condition(x, y, start=start)
+            return
+        except ValueError:
+            with torch.no_grad():
+                likelihood.noise = 4.0 * likelihood.noise
+    model.condition(x, y, start=start)
+
+
+def _spread(values: Tensor) -> float:
+    """The variance of normal values by their median, which outliers do not change."""
+    return float((values.abs().median() / 0.6745).square())
 
 
 def _joined(before: tuple[Tensor, Tensor], added: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:

@@ -148,7 +148,7 @@ def test_outliers_and_student_noise(num_outputs):
     generator = np.random.default_rng(0)
     y = np.where(generator.random(truth.shape) < 0.08, 60.0, truth + 0.1 * generator.normal(size=truth.shape))
     y[::7, -1] = np.nan if num_outputs > 1 else y[::7, -1]
-    settings = SMALL | {"num_features": 100}
+    settings = SMALL | {"num_features": 80, "max_evaluations": 8}
     robust = clone(RandomFeatureGPRegressor(noise="student", **settings)).fit(x[:150], y[:150])
     normal = RandomFeatureGPRegressor(**settings).fit(x[:150], y[:150])
     error = np.abs(robust.predict(x[150:]) - truth[150:]).mean()
@@ -170,3 +170,21 @@ def test_a_bar_names_the_phases(capsys):
     assert "calibration" in shown and "3/3" in shown
     RandomFeatureGPRegressor(**SMALL).fit(x, x[:, 0])
     assert not capsys.readouterr().err
+
+
+def test_a_target_that_is_known_once_and_one_that_is_not_known():
+    x, y = make_friedman1(60, n_features=5, random_state=0)
+    several = np.column_stack([y, np.full(60, np.nan)])
+    with pytest.raises(ValueError, match="expected a known value of every target, got none of target 1"):
+        RandomFeatureGPRegressor(**SMALL).fit(x, several)
+    several[3, 1] = 2.0
+    mean, std = RandomFeatureGPRegressor(**SMALL).fit(x, several).predict(x, return_std=True)
+    assert np.isfinite(mean).all() and (std > 0.0).all()
+
+
+@pytest.mark.parametrize("name", ["fallback", "verbose"])
+def test_flags_are_checked(name):
+    x, y = make_friedman1(20, n_features=5, random_state=0)
+    for kind, targets in ((RandomFeatureGPRegressor, y), (RandomFeatureGPClassifier, y > 14.0)):
+        with pytest.raises(ValueError, match=name):
+            kind(**{name: "sometimes"}, **SMALL).fit(x, targets)
