@@ -51,8 +51,8 @@ def choose_alpha(model: Any, x: Tensor, held: Rows, deadline: Deadline) -> Float
             break
         began = timing.clock()
         likelihood.set_alpha_epsilon(alpha)
-        moments = latent_moments(model, x)
-        predictions[alpha] = log_probabilities(moments.mean.mT, moments.variance.mT)
+        mean, variance = latent_moments(model, x)
+        predictions[alpha] = log_probabilities(mean.mT, variance.mT)
         losses[alpha] = float(class_losses(held, predictions[alpha]).mean())
         seconds = timing.clock() - began
     best = min(losses, key=losses.__getitem__)

@@ -126,8 +126,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._inputs(X)
         if self.fallback_ is not None:
             return _normalized(self.fallback_.predict(x.numpy()))
-        moments = latent_moments(self.model_, x)
-        return self._probabilities(moments.mean.mT, moments.variance.mT)
+        mean, variance = latent_moments(self.model_, x)
+        return self._probabilities(mean.mT, variance.mT)
 
     def _probabilities(self, mean: Tensor, variance: Tensor) -> Floats:
         """The calibrated probabilities of classes from the moments of latent functions (C, N)."""
@@ -179,11 +179,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             bar.begin("parameters")
             of_rows = None if own is None else own[train]
             with torch.enable_grad():
-<<<<<<< HEAD
-                model = self._trained(make_parts, x[train], codes[train], of_rows, len(x), deadline, seconds)
-=======
-                model, _ = self._trained(parts, x[train], codes[train], of_rows, len(x), deadline, seconds)
->>>>>>> h3
+                model, _ = self._trained(make_parts, x[train], codes[train], of_rows, len(x), deadline, seconds)
             bar.begin("calibration")
             comparison = self._comparison(deadline.allows(seconds))
             self.temperature_ = 1.0

@@ -20,9 +20,6 @@ from torch import Generator
 
 from ..linalg.sampling import drawing_from
 
-_LARGEST_RANK = 2
-"""How many factors outputs share at most, beside a variance of each one's own."""
-
 KERNELS: dict[str, Callable[[int], Kernel]] = {
     "rbf": lambda columns: RBFKernel(ard_num_dims=columns),
     "matern12": lambda columns: MaternKernel(0.5, ard_num_dims=columns),
@@ -64,4 +61,4 @@ def multitask_kernel(kernel: str | Kernel, num_columns: int, num_outputs: int, g
     if made.num_outputs_per_input(example, example) > 1:
         return made
     with drawing_from(generator):
-        return MultitaskKernel(made, num_tasks=num_outputs, rank=min(num_outputs, _LARGEST_RANK)).double()
+        return MultitaskKernel(made, num_tasks=num_outputs, rank=num_outputs).double()

@@ -7,23 +7,24 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..inference import PointMoments
-
 _SMALLEST_NOISE = 3e-4
 """Noise from which on, relative to the prior variance, float32 is enough for predictions from near rows."""
 
 
 @torch.no_grad()
-def latent_moments(model: Any, x: Tensor, has_variance: bool = True) -> PointMoments:
-    """Means and variances (N, T) of the functions of outputs or classes at standardized inputs (N, d), in float64."""
+def latent_moments(model: Any, x: Tensor, has_variance: bool = True) -> tuple[Tensor, Tensor]:
+    """Means and variances (N, T) of the functions of outputs or classes at standardized inputs (N, d), in float64.
+
+    Without ``has_variance`` the second is no variance.
+    """
     if getattr(model, "block_size", None) is not None and hasattr(model, "point_predictor"):
         mean, variance = model.point_predictor(_dtype(model))(x, has_variance)
-        return PointMoments(mean.double(), None if variance is None else variance.double())
+        return mean.double(), mean if variance is None else variance.double()
     latent = model.posterior(x)
     values = [latent.mean, *([latent.variance] if has_variance else [])]
     is_batch = getattr(model, "noise_if_known", None) is not None and model.noise.is_batched
     columns = [value.mT if is_batch else value.reshape(len(x), -1) for value in values]
-    return PointMoments(columns[0], columns[1] if has_variance else None)
+    return columns[0], columns[-1]
 
 
 def _dtype(model: Any) -> torch.dtype:

@@ -16,13 +16,8 @@ from ..training.timing import Deadline
 NUM_EXACT_ROWS = 1000
 """Up to so many rows every row is a landmark, and the model is the exact one."""
 DEFAULT_BLOCK_SIZE = 256
-<<<<<<< HEAD
 _MANY_ROWS, _MANY_NEIGHBORS = 10_000, 128
-_SIZES = ((128, 128), (256, 128), (512, 256), (1024, 256), (1024, 512), (2048, 512), (4096, 512))
-=======
-_MANY_ROWS = 10_000
 _SIZES = ((128, None), (128, 128), (256, 128), (512, 256), (1024, 256), (1024, 512), (2048, 512), (4096, 512))
->>>>>>> h3
 """Numbers of features and of rows in a block, in the order of their costs."""
 _FIT_SHARE, _EVIDENCE_SHARE = 0.35, 0.03
 """The part of a time limit that the fit of the wide model may take: less where its evidence is evaluated again and

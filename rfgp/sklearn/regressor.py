@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from gpytorch.constraints import GreaterThan
+from gpytorch.constraints import GreaterThan, Positive
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
@@ -178,9 +178,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             likelihood = GaussianLikelihood(noise_constraint=constraint).double()
             return Parts(exact, likelihood, ConstantMean().double(), seed, can_have_blocks=True)
         exact = multitask_kernel(kernel, num_columns, num_outputs, generator)
-        several = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
-        mean = MultitaskMean(ConstantMean(), num_outputs)
         is_complete = not bool(torch.isnan(z).any())
+        if is_complete:
+            several = MultitaskGaussianLikelihood(num_outputs, rank=num_outputs, noise_constraint=Positive())
+        else:
+            several = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
+        mean = MultitaskMean(ConstantMean(), num_outputs)
         return Parts(exact, several.double(), mean.double(), seed, can_have_blocks=is_complete)
 
     def _student_models(self, x: Tensor, z: Tensor, generator: torch.Generator, deadline: Deadline) -> StudentModels:
@@ -189,16 +192,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         for number, column in enumerate(columns):
             share = deadline.share(1.0 / (len(columns) - number))
             observed = ~torch.isnan(column)
-<<<<<<< HEAD
             rows = x[observed], column[observed]
             parts = functools.partial(self._parts, x.shape[-1], column, generator)
-            normal = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0)
-            models.append(student_model(normal, *rows, share))
-=======
-            rows, parts = (x[observed], column[observed]), self._parts(x.shape[-1], 1, generator)
             normal, _ = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0)
             models.append(student_model(normal, *rows, share, self.max_evaluations))
->>>>>>> h3
         return StudentModels(models).condition(x, z)
 
     def _observed(self, x: Tensor) -> Any:
@@ -233,10 +230,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         if self.fallback_ is not None or isinstance(self.model_, StudentModels):
             observed = self._observed(x)
             return _columns(observed.mean.numpy()), _columns(observed.variance.numpy())
-        moments = latent_moments(self.model_, x, has_variance)
-        if moments.variance is None:
-            return moments.mean.numpy(), moments.mean.numpy()
-        return moments.mean.numpy(), (moments.variance + noise_variances(self.model_)).numpy()
+        mean, variance = latent_moments(self.model_, x, has_variance)
+        return mean.numpy(), (variance + noise_variances(self.model_)).numpy()
 
     def cross_val_predict(
         self,
@@ -335,9 +330,9 @@ def _losses_of(model: Any, rows: Rows) -> Floats:
     x = torch.from_numpy(rows.x)
     if isinstance(model, StudentModels):
         return model.losses(x, torch.from_numpy(rows.y))
-    moments: Any = latent_moments(model, x)
-    of_rows = moments.variance.numpy() + noise_variances(model).numpy() / rows.ones_or_weights[:, None]
-    return target_losses(rows, np.stack([moments.mean.numpy(), of_rows], axis=1))
+    mean, variance = (part.numpy() for part in latent_moments(model, x))
+    of_rows = variance + noise_variances(model).numpy() / rows.ones_or_weights[:, None]
+    return target_losses(rows, np.stack([mean, of_rows], axis=1))
 
 
 def _split(num_rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
