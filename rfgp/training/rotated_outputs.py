@@ -26,6 +26,8 @@ _MISSING_SIZE = 64
 _FIRST_NOISE = 0.05
 _ROWS, _NEIGHBORS = 2000, 32
 """Rows, and neighbors of each, that teach the variances at the end."""
+_FACTOR_ROWS = 10_000
+"""Rows that teach the factors: as many as can be, so that rare spikes are seen."""
 
 
 class RotatedOutputs(Conditional):
@@ -41,7 +43,7 @@ class RotatedOutputs(Conditional):
         self.model, self.tasks, self.kernel, self.x = model, kernel.task_covar_module, kernel.data_covar_module, x
         residual = y.double() - mean_values(model.mean_module, x).detach().double()
         if initialize:
-            self.factors = autocorrelation_factors(residual, self._groups(1))
+            self.factors = autocorrelation_factors(residual, self._groups(1, _FACTOR_ROWS))
             noise = torch.full_like(self.factors[0], _FIRST_NOISE)
         else:
             function, rest = output_covariance(self.tasks), noise_covariance(model.likelihood)
@@ -56,9 +58,9 @@ class RotatedOutputs(Conditional):
         self._log_volume = torch.linalg.slogdet(self.factors).logabsdet if len(noise) == len(sizes) else 0.0
         self.parts = {"covar_module.": self.kernel, "outputs.": self.variances}
 
-    def _groups(self, num_neighbors: int) -> Tensor:
+    def _groups(self, num_neighbors: int, count: int = _ROWS) -> Tensor:
         """Some rows behind those near them."""
-        return groups_of(self.kernel, self.x, random_rows(len(self.x), _ROWS).to(self.x.device), num_neighbors)
+        return groups_of(self.kernel, self.x, random_rows(len(self.x), count).to(self.x.device), num_neighbors)
 
     def log_densities(self, groups: Tensor) -> Tensor:
         matrix, residual = covariance(self.kernel, self.x[groups]), self.residual[groups][..., self.leading]
