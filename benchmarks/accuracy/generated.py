@@ -24,8 +24,8 @@ def noisy_labels(generator: np.random.Generator) -> Table:
 def imbalanced(generator: np.random.Generator) -> Table:
     """3,000 x 32, classes of 91, 6 and 3 % about, whose log odds are linear in the inputs."""
     x = generator.normal(size=(3000, 32))
-    slopes = 0.18 * generator.normal(size=(32, 3))
-    scores = x @ slopes + np.log([0.91, 0.06, 0.03]) + generator.gumbel(size=(3000, 3))
+    slopes = 0.12 * generator.normal(size=(32, 3))
+    scores = x @ slopes + np.log([0.94, 0.035, 0.025]) + generator.gumbel(size=(3000, 3))
     return x, scores.argmax(-1)
 
 

@@ -94,18 +94,19 @@ class Comparison:
 
     @property
     def better(self) -> str | None:
-        """The best of the others, where it is better than the model by more than a standard error and 0.01."""
+        """The best of the others, where it is better than the model by more than 0.01."""
         means = self.means
         if len(means) < 2:
             return None
         best = min(self.others, key=means.__getitem__)
-        gains = self.by_row["model"] - self.by_row[best]
-        error = np.nanstd(gains) / np.count_nonzero(~np.isnan(gains)) ** 0.5
-        return best if np.nanmean(gains) > max(error, _SMALLEST_GAIN) else None
+        return best if means["model"] - means[best] > _SMALLEST_GAIN else None
 
     def warn(self) -> None:
-        """Warn where one of the others is better."""
-        if self.better is not None:
+        """Warn where one of the others is better by more than a standard error."""
+        if self.better is None:
+            return
+        gains = self.by_row["model"] - self.by_row[self.better]
+        if np.nanmean(gains) > np.nanstd(gains) / np.count_nonzero(~np.isnan(gains)) ** 0.5:
             losses = ", ".join(f"{name} {loss:.3f}" for name, loss in self.means.items())
             warnings.warn(
                 f"rows that were held out are predicted better by {self.better} than by the model, with mean log "

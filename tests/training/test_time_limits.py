@@ -115,6 +115,8 @@ def test_sizes_that_are_too_large_are_not_measured(monkeypatch):
 
     monkeypatch.setattr(model_size, "_fit_seconds", seconds)
     x, y = (part.float() for part in rows(20))
-    found = model_size.timed_size(lambda size: size, make, x, y, 0.0, 10.0, takes_evidence=False)
+    limit = timing.Deadline.after(10.0)
+    found = model_size.timed_size(lambda size: size, make, x, y, limit, 0.0, takes_evidence=False)
     assert max(measured) == found.num_features == 512
-    assert model_size.timed_size(lambda size: size, make, x, y, 0.0, 10.0, takes_evidence=True).num_features == 128
+    least = model_size.timed_size(lambda size: size, make, x, y, limit, 0.0, takes_evidence=True)
+    assert least.num_features == 128
