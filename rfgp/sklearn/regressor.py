@@ -22,6 +22,7 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length
 from torch import Tensor
 
 from .._support import checks
+from ..models import WeightSpaceGP
 from ..training import timing
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
@@ -36,8 +37,11 @@ from .model_size import NUM_EXACT_ROWS, left_out_seconds
 from .phases import phases
 from .row_weights import present, row_weights
 from .student import StudentModels, student_model
+from .student_weights import student_weights
 
 _MOST_HELD_OUT, _FIRST_HELD_OUT = 1000, 100
+_EXTREME = 10.0
+"""Targets that are so many standard deviations from their mean."""
 _OTHERS = {"constant": Constant, "linear": Linear}
 """What the model is compared with."""
 _PHASES = ("parameters", "comparison", "all rows")
@@ -142,18 +146,20 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         rows = Rows(x.numpy(), _columns(z.numpy()), weights)
         num_outputs = rows.y.shape[1]
         seconds = linear_seconds(len(x), x.shape[-1], num_outputs)
-        train, held = _split(len(x), generator)
+        train, held = _split(rows.y, generator)
         own = as_tensor(weights)
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
             with torch.enable_grad():
-                if self.noise == "student":
+                if self.noise == "student" and (num_outputs == 1 or np.isnan(rows.y).any()):
                     model: Any = self._student_models(x[train], z[train], generator, deadline.earlier(seconds))
                     once = 0.0
                 else:
                     parts = functools.partial(self._parts, x.shape[-1], z, generator)
                     of_rows = None if own is None else own[train]
                     model, once = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
+            if self.noise == "student" and isinstance(model, WeightSpaceGP) and model.block_size is not None:
+                model.condition(x[train], z[train], weights=student_weights(model))
             bar.begin("comparison")
             comparison = Comparison(target_losses, _OTHERS if deadline.allows(seconds + once) else {})
             if len(held):
@@ -335,8 +341,13 @@ def _losses_of(model: Any, rows: Rows) -> Floats:
     return target_losses(rows, np.stack([mean, of_rows], axis=1))
 
 
-def _split(num_rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Rows to train on, and rows on which the model is compared with others; none of a small table."""
+def _split(targets: Floats, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Rows to train on, and rows on which the model is compared with others; none of a small table.
+
+    Rows with extreme targets (N, T) are trained on: parameters must have seen spikes.
+    """
+    num_rows, is_extreme = len(targets), torch.from_numpy((np.abs(targets) > _EXTREME).any(1))
     order = torch.randperm(num_rows, generator=generator)
+    order = torch.cat([order[~is_extreme[order]], order[is_extreme[order]]])
     count = 0 if num_rows <= NUM_EXACT_ROWS else min(num_rows // 10, _MOST_HELD_OUT)
     return order[count:].sort().values, order[:count]
