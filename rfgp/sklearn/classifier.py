@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import StratifiedShuffleSplit
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -32,6 +31,7 @@ from .latent import latent_moments
 from .model_size import left_out_seconds
 from .phases import phases
 from .row_weights import present, row_weights, with_class_weights
+from .scaling import input_scaler, num_lengthscales
 
 _HELD_OUT, _MOST_HELD_OUT = 0.1, 2000
 _FEWEST_HELD_OUT, _ENOUGH = 20, 50
@@ -168,11 +168,11 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 f"expected labels of at least two classes, got one class, {every[0]!r}; add rows of others"
             )
         _check_labels(labels, every)
-        self.classes_, self.x_scaler_ = every, StandardScaler().fit(inputs, sample_weight=weights)
+        self.classes_, self.x_scaler_ = every, input_scaler(inputs, weights)
         seed = drawn_seed(self.random_state)
         x, codes = self._model_rows(inputs, labels)
         rows = Rows(x.numpy(), codes.numpy(), weights)
-        make_parts = functools.partial(_parts, x.shape[-1], len(every), seed)
+        make_parts = functools.partial(_parts, num_lengthscales(self.x_scaler_), len(every), seed)
         own, train, held = as_tensor(weights), *_split(codes, seed)
         seconds = linear_seconds(len(train), x.shape[-1], len(every))
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():

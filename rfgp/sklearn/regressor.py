@@ -36,6 +36,7 @@ from .latent import latent_moments, noise_variances
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
 from .phases import phases
 from .row_weights import present, row_weights
+from .scaling import input_scaler, num_lengthscales
 from .student import StudentModels, student_model
 from .student_weights import student_weights
 
@@ -135,7 +136,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             raise ValueError('expected no sample_weight beside noise="student", got some; use noise="normal"')
         self._num_target_axes = targets.ndim
         self._num_observed = (~np.isnan(_columns(targets))).sum(0)
-        self.x_scaler_ = StandardScaler().fit(inputs, sample_weight=weights)
+        self.x_scaler_ = input_scaler(inputs, weights)
         self.y_scaler_ = StandardScaler().fit(_columns(targets), sample_weight=weights)
         self._fit(*self._model_rows(inputs, targets), weights, deadline)
         return self
@@ -155,7 +156,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                     model: Any = self._student_models(x[train], z[train], generator, deadline.earlier(seconds))
                     once = 0.0
                 else:
-                    parts = functools.partial(self._parts, x.shape[-1], z, generator)
+                    parts = functools.partial(self._parts, num_lengthscales(self.x_scaler_), z, generator)
                     of_rows = None if own is None else own[train]
                     model, once = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
             if self.noise == "student" and isinstance(model, WeightSpaceGP) and model.block_size is not None:
@@ -199,7 +200,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             share = deadline.share(1.0 / (len(columns) - number))
             observed = ~torch.isnan(column)
             rows = x[observed], column[observed]
-            parts = functools.partial(self._parts, x.shape[-1], column, generator)
+            parts = functools.partial(self._parts, num_lengthscales(self.x_scaler_), column, generator)
             normal, _ = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0)
             models.append(student_model(normal, *rows, share, self.max_evaluations))
         return StudentModels(models).condition(x, z)
