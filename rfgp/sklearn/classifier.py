@@ -33,7 +33,7 @@ from .phases import phases
 from .row_weights import present, row_weights, with_class_weights
 from .scaling import input_scaler, num_lengthscales
 
-_HELD_OUT, _MOST_HELD_OUT = 0.1, 2000
+_HELD_OUT, _MOST_HELD_OUT = 0.1, 1000
 _FEWEST_HELD_OUT, _ENOUGH = 20, 50
 """A tenth of the rows is held out, or up to a fourth where that is too few; none where even that is below 20 rows."""
 _PHASES = ("parameters", "calibration", "all rows")

@@ -40,7 +40,7 @@ from .scaling import input_scaler, num_lengthscales
 from .student import StudentModels, student_model
 from .student_weights import student_weights
 
-_MOST_HELD_OUT, _FIRST_HELD_OUT = 1000, 100
+_MOST_HELD_OUT, _FIRST_HELD_OUT = 500, 100
 _EXTREME = 10.0
 """Targets that are so many standard deviations from their mean."""
 _OTHERS = {"constant": Constant, "linear": Linear}
