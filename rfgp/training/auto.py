@@ -42,8 +42,8 @@ class Auto(Maximization):
 
     The evidence for up to 2,000 rows, an ExactGP, classes, several outputs and complex values; a subset for few rows of
     a model with local blocks. Else the parameters from blocks, a subset, or the evidence of 10,000 rows that predict
-    held-out rows best. A variational model learns from its bound. A LaplaceGP of one latent function with local blocks,
-    or more than 2,000 rows, takes a subset.
+    held-out rows best. A variational model learns from its bound. A LaplaceGP with local blocks, or more than 2,000
+    rows, takes a subset.
 
     :param initialize: whether starting values come from the data.
 
