@@ -169,15 +169,17 @@ class RandomFeatureGP(BaseEstimator):
         num_rows: int,
         deadline: Deadline,
         after: float,
+        kernel: str | Kernel | None = None,
     ) -> tuple[WeightSpaceGP, float]:
         """A model of chosen size and parameters, fitted to standardized inputs (N, d), and the seconds of one fit.
 
         :param num_rows: the number of all rows, also those that come later.
         :param after: the seconds that are needed after that.
+        :param kernel: in place of the one of the estimator.
         """
 
         with _quiet():
-            parts = chosen_parts(make_parts, self.kernel, x, y, deadline)
+            parts = chosen_parts(make_parts, self.kernel if kernel is None else kernel, x, y, deadline)
 
         def complete(proposed: ModelSize) -> ModelSize:
             return self._completed(proposed, len(x), parts.can_have_blocks)

@@ -22,6 +22,7 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length
 from torch import Tensor
 
 from .._support import checks
+from ..linalg.sampling import drawing_from
 from ..models import WeightSpaceGP
 from ..training import timing
 from ..training.strategies import Strategy
@@ -29,7 +30,7 @@ from ..training.timing import Deadline
 from .arrays import Floats, as_tensor, drawn_seed, validated
 from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
-from .choice import Parts
+from .choice import KERNELS, Parts
 from .comparison import Comparison, Rows, target_losses
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, noise_variances
@@ -187,11 +188,17 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         exact = multitask_kernel(kernel, num_columns, num_outputs, generator)
         is_complete = not bool(torch.isnan(z).any())
         if is_complete:
-            several = MultitaskGaussianLikelihood(num_outputs, rank=num_outputs, noise_constraint=Positive())
+            with drawing_from(generator):
+                several = MultitaskGaussianLikelihood(num_outputs, rank=num_outputs, noise_constraint=Positive())
         else:
             several = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
         mean = MultitaskMean(ConstantMean(), num_outputs)
         return Parts(exact, several.double(), mean.double(), seed, can_have_blocks=is_complete)
+
+    @property
+    def _plain_kernel(self) -> str | Kernel:
+        """The kernel that is given; the first of those to choose from, where outliers would mislead the choice."""
+        return KERNELS[0] if isinstance(self.kernel, str) and self.kernel == "auto" else self.kernel
 
     def _student_models(self, x: Tensor, z: Tensor, generator: torch.Generator, deadline: Deadline) -> StudentModels:
         """A model of every output, on a kernel that is learned with normal noise first."""
@@ -201,7 +208,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             observed = ~torch.isnan(column)
             rows = x[observed], column[observed]
             parts = functools.partial(self._parts, num_lengthscales(self.x_scaler_), column, generator)
-            normal, _ = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0)
+            normal, _ = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0, self._plain_kernel)
             models.append(student_model(normal, *rows, share, self.max_evaluations))
         return StudentModels(models).condition(x, z)
 

@@ -78,7 +78,7 @@ def _check_local_kernel(kernel: Any, noise: NoiseModel | None) -> None:
             "expected landmarks for block_size, whose features leave over a process of their own, got other features; "
             'use rfgp.approximate(kernel, num_features, method="landmarks", train_inputs=x)'
         )
-    if (noise is not None and noise.is_complex) or kernel.batch_shape:
+    if (noise is not None and (noise.is_complex or noise.is_of_parts)) or kernel.batch_shape:
         raise ValueError(
             "expected real targets and a kernel without batch dimensions for block_size, got others; leave block_size "
             "out"

@@ -56,7 +56,8 @@ def sums_of_data(
             "expected a model without block_size and keep_data for the Shard of a rank, got one that keeps the rows, "
             "of which every rank has its own; leave them out, or fit all rows in one process"
         )
-    is_imputed = not has_blocks and not keeps_rows and needs_imputation(model, x, y)
+    is_several = model.covar_module.has_output_factor and not keeps_rows
+    is_imputed = is_several and needs_imputation(model, x, y)
     source = batches(x, imputed(model, x, y, noise) if is_imputed else y, noise)
     file = None if checkpoint is None else Checkpoint(checkpoint, checkpoint_every)
     if file is not None and (keeps_rows or not isinstance(source, Batches)):
