@@ -44,8 +44,8 @@ from .scaling import input_scaler, num_lengthscales
 _HELD_OUT, _MOST_HELD_OUT = 0.1, 1000
 _FEWEST_HELD_OUT, _ENOUGH = 20, 50
 """A tenth of the rows is held out, or up to a fourth where that is too few; none where even that is below 20 rows."""
-_LARGE_LOSS = 0.1
-"""Where calibrated log losses are above that, other likelihoods are tried."""
+_LARGE_LOSS, _MOST_ROWS = 0.1, 10_000
+"""Where calibrated log losses are above that, other likelihoods are tried, with so many rows at most."""
 _PHASES = ("parameters", "calibration", "all rows")
 
 
@@ -53,6 +53,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     r"""Gaussian process classification of a table, at the price of one regression for all classes.
 
     The labels become targets of one regression per class, whose noise depends on the label (Dirichlet classification).
+    Up to five classes in at most 10,000 rows without weights may have a Bernoulli or softmax likelihood instead, where
+    that predicts held-out rows better.
 
     Probabilities are calibrated by a temperature, which is chosen on rows that the model has not seen,
 
@@ -62,7 +64,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         to weights, or None for ones.
     :param fallback: see :class:`RandomFeatureGPRegressor`, and so all other parameters.
 
-    After ``fit`` there are ``classes_``, ``model_`` (the :class:`rfgp.WeightSpaceGP`, of standardized rows),
+    After ``fit`` there are ``classes_``, ``model_`` (the :class:`rfgp.WeightSpaceGP`
+    or :class:`rfgp.models.LaplaceGP`, of standardized rows),
     ``fit_summary_``, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen rows, of "model",
     "frequencies" and "linear"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the transformed labels.
 
@@ -224,7 +227,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     def _may_take_laplace(self, codes: Tensor, loss: float) -> bool:
         """Whether another likelihood may predict better: of few classes, all of which occur and are hard to tell."""
         counts = torch.bincount(codes, minlength=len(self.classes_))
-        return self.strategy == "auto" and len(counts) <= MOST_CLASSES and int(counts.min()) > 0 and loss > _LARGE_LOSS
+        is_small = len(counts) <= MOST_CLASSES and len(codes) <= _MOST_ROWS
+        return self.strategy == "auto" and is_small and int(counts.min()) > 0 and loss > _LARGE_LOSS
 
     def _laplace_options(self, seed: int) -> LaplaceOptions:
         """What the parameters say of a model by Laplace's approximation."""

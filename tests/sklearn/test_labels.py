@@ -1,0 +1,69 @@
+"""The classifier takes the likelihood that predicts held-out rows best."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+import torch
+from sklearn.base import clone
+
+from rfgp.models import LaplaceGP
+from rfgp.models.laplace.class_probabilities import class_probabilities
+from rfgp.sklearn import RandomFeatureGPClassifier
+
+SMALL = {"num_features": 48, "max_evaluations": 8, "random_state": 0}
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*ends at the.*bound:UserWarning", "ignore:rows that were held out")
+
+
+def noisy(num_classes, num_rows=400):
+    """Classes whose log odds are linear, and hard to tell."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(num_rows, 12))
+    scores = 0.4 * x @ generator.normal(size=(12, num_classes)) + np.array([2.0, 0.0, -0.5])[:num_classes]
+    return x, (scores + generator.gumbel(size=scores.shape)).argmax(-1), scores
+
+
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_noisy_labels_take_laplace(num_classes):
+    x, labels, scores = noisy(num_classes, 1400)
+    model = clone(RandomFeatureGPClassifier(**SMALL)).fit(x[:300], labels[:300])
+    assert isinstance(model.model_, LaplaceGP)
+    truth = scores - np.logaddexp.reduce(scores, axis=-1, keepdims=True)
+    found = np.log(model.predict_proba(x))
+    rows = np.arange(400, 1400)
+    assert np.mean((truth - found)[rows, labels[rows]]) < 0.12
+    assert set(model.comparison_) == {"model", "frequencies", "linear"}
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(x), model.predict_proba(x))
+    with pytest.raises(ValueError, match="LaplaceGP"):
+        model.cross_val_predict(x[:300], labels[:300])
+    model.partial_fit(x[300:400], labels[300:400])
+    mode = model.model_.mode.clone()
+    inputs, codes = torch.from_numpy(model.x_scaler_.transform(x)), torch.from_numpy(labels)
+    if num_classes > 2:
+        assert len(model.rows_[0]) == 400
+        model.model_.condition(inputs[:400], codes[:400])
+        torch.testing.assert_close(model.model_.mode, mode, rtol=1e-4, atol=1e-5)
+    with pytest.raises(ValueError, match="no sample_weight for a LaplaceGP"):
+        model.partial_fit(x[:4], labels[:4], sample_weight=np.ones(4))
+
+
+def test_weighted_labels_keep_dirichlet_targets():
+    x, labels, _ = noisy(2, 100)
+    weighted = RandomFeatureGPClassifier(**SMALL | {"kernel": "rbf"}).fit(x, labels, np.ones(100))
+    assert not isinstance(weighted.model_, LaplaceGP)
+
+
+def test_probabilities_of_classes_are_those_of_joint_draws():
+    x, labels, _ = noisy(3, 200)
+    model = RandomFeatureGPClassifier(**SMALL).fit(x, labels).model_
+    assert isinstance(model, LaplaceGP)
+    points = torch.from_numpy(x[:5])
+    torch.manual_seed(0)
+    latent = model.posterior(points)
+    root = torch.linalg.cholesky(latent.covariance_matrix + 1e-9 * torch.eye(15, dtype=torch.float64))
+    draws = latent.mean + (root @ torch.randn(15, 20_000, dtype=torch.float64)).mT.reshape(-1, 5, 3)
+    expected = torch.softmax(draws, dim=-1).mean(0)
+    torch.testing.assert_close(class_probabilities(model, points), expected, atol=0.015, rtol=0.0)
