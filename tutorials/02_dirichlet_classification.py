@@ -312,12 +312,13 @@ figure.savefig("dirichlet_spirals.png")
 
 # %% [markdown]
 # On the left there is color where a landmark happens to be, and gray, all classes alike, where none is near. On the
-# right every arm keeps its color to the end. What is still wrong lies where the arms are blurred, which no model undoes.
+# right every arm keeps its color to the end. What is still wrong lies where the arms are blurred, which no model can
+# undo.
 #
 # ## One number for calibration
 #
-# The regression of labels is an approximation, and its probabilities may be too firm or too modest, all of them alike. A
-# *temperature* T corrects that: probabilities are raised to the power 1/T and normalized. The order of the classes
+# The regression of labels is an approximation, and its probabilities may be too firm or too modest, all of them alike.
+# A *temperature* T corrects that: probabilities are raised to the power 1/T and normalized. The order of the classes
 # stays, and with it the error rate. It is one number, and some hundred rows choose it. These must be rows that the
 # model has not seen: here the first half of the test rows, and the second half judges.
 
@@ -335,8 +336,9 @@ for name, values in said.items():
 # The landmarks alone are too modest: they are right more often than they say, and a temperature of one half brings them
 # close. It cannot bring them the turns that they do not see. With blocks the temperature is near one, and there is
 # nothing left to correct. **Let the model follow the data first, and calibrate afterwards.**
-# `RandomFeatureGPClassifier` of `rfgp.sklearn` does all of this by itself, the blocks, the parameters from near rows and
-# the temperature, and compares itself with class frequencies and a linear model.
+#
+# `RandomFeatureGPClassifier` of `rfgp.sklearn` does all of this by itself: blocks, parameters from near rows, and the
+# temperature. It also compares itself with class frequencies and with a linear model.
 #
 # Things to know:
 #
