@@ -54,15 +54,19 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     column, are learned by the log marginal likelihood; several targets share a covariance that is learned too.
 
     :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
-        GPyTorch kernel of standardized inputs, which is copied.
-    :param num_features: "auto" takes every row as a landmark of up to 1,000, which is the exact model, 1,024 of up to
-        10,000 rows, and else 512, or what the time limit allows.
+        GPyTorch kernel of standardized inputs, which is copied. "auto" takes the one of "matern32", "rbf" and
+        "matern52" that predicts held-out rows best, see :func:`rfgp.training.compare`.
+    :param num_features: "auto" takes every row as a landmark of up to 1,000, which is the exact model, and else 512 or
+        1,024, or what the time limit allows.
     :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".
-    :param block_size: how many near rows share what the features leave over; None for none. "auto" takes 256, or what
-        the time limit allows, for landmarks of one target that are fewer than the rows.
-    :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses.
+    :param block_size: how many near rows share what the features leave over; None for none. "auto" takes 256 or 512,
+        or what the time limit allows, for landmarks that are fewer than the rows; none where several targets are
+        missing here and there.
+    :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses; None for the block that
+        it lies in. "auto" takes 64, or 128 or 256 where these predict held-out rows better.
     :param strategy: from what :func:`rfgp.fit` learns parameters, such as "subset", "blocks" or "evidence". "auto"
-        takes blocks where the model has blocks, the exact likelihood of up to 1,000 rows, and else what ``fit`` takes.
+        takes near rows for classes and several targets, blocks where the model of one target has blocks, the exact
+        likelihood of up to 1,000 rows, and else what ``fit`` takes.
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
     :param noise: "normal", or "student" for targets with outliers: Student's t, by :class:`rfgp.models.LaplaceGP`, with
