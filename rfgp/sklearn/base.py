@@ -80,8 +80,12 @@ class RandomFeatureGP(BaseEstimator):
         inputs, targets, weights = self._rows(X, y, sample_weight, is_first=False)
         x, z = self._model_rows(inputs, targets)
         with torch.no_grad():
-            self.model_.update(x, z, weights=as_tensor(weights))
+            self._update(x, z, as_tensor(weights))
         return self
+
+    def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+        """Add rows to the model."""
+        self.model_.update(x, targets, weights=weights)
 
     def cross_validate(
         self,

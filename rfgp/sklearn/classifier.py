@@ -13,29 +13,39 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import StratifiedShuffleSplit
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .._support import checks
 from ..likelihoods import DirichletClassificationLikelihood
+from ..models import LaplaceGP
 from ..training.strategies import Strategy
 from .arrays import Floats, as_tensor, drawn_seed, validated
 from .base import RandomFeatureGP
 from .baselines import Frequencies, LogisticClasses, linear_seconds
-from .calibration import choose_alpha, choose_power, log_probabilities, tempered
+from .calibration import choose_alpha, log_probabilities, tempered
 from .choice import Parts
 from .comparison import Comparison, Rows, class_losses
 from .kernels import scaled_kernel
-from .latent import latent_moments
-from .model_size import left_out_seconds
+from .labels import (
+    MOST_CLASSES,
+    LabelModel,
+    LaplaceOptions,
+    better_model,
+    laplace_targets,
+    log_class_probabilities,
+)
+from .model_size import DEFAULT_BLOCK_SIZE, left_out_seconds
 from .phases import phases
 from .row_weights import present, row_weights, with_class_weights
+from .scaling import input_scaler, num_lengthscales
 
-_HELD_OUT, _MOST_HELD_OUT = 0.1, 2000
+_HELD_OUT, _MOST_HELD_OUT = 0.1, 1000
 _FEWEST_HELD_OUT, _ENOUGH = 20, 50
 """A tenth of the rows is held out, or up to a fourth where that is too few; none where even that is below 20 rows."""
+_LARGE_LOSS = 0.1
+"""Where calibrated log losses are above that, other likelihoods are tried."""
 _PHASES = ("parameters", "calibration", "all rows")
 
 
@@ -43,6 +53,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     r"""Gaussian process classification of a table, at the price of one regression for all classes.
 
     The labels become targets of one regression per class, whose noise depends on the label (Dirichlet classification).
+    Up to five classes without weights have Laplace's approximation where it predicts held-out rows better.
 
     Probabilities are calibrated by a temperature, which is chosen on rows that the model has not seen,
 
@@ -52,9 +63,10 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         to weights, or None for ones.
     :param fallback: see :class:`RandomFeatureGPRegressor`, and so all other parameters.
 
-    After ``fit`` there are ``classes_``, ``model_`` (the :class:`rfgp.WeightSpaceGP`, of standardized rows),
-    ``fit_summary_``, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen rows, of "model",
-    "frequencies" and "linear"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the transformed labels.
+    After ``fit`` there are ``classes_``, ``model_`` (the :class:`rfgp.WeightSpaceGP` or :class:`rfgp.models.LaplaceGP`, of
+    standardized rows), ``fit_summary_``, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen
+    rows, of "model", "frequencies" and "linear"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the
+    transformed labels or of the labels.
 
     Source: Milios et al., Dirichlet-based Gaussian processes for large-scale calibrated classification, 2018.
 
@@ -67,6 +79,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     """
 
     _metric = staticmethod(accuracy_score)
+
+    rows_: tuple[Tensor, Tensor] | None
 
     def __init__(
         self,
@@ -126,12 +140,11 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._inputs(X)
         if self.fallback_ is not None:
             return _normalized(self.fallback_.predict(x.numpy()))
-        mean, variance = latent_moments(self.model_, x)
-        return self._probabilities(mean.mT, variance.mT)
+        return self._calibrated(log_class_probabilities(self.model_, x))
 
-    def _probabilities(self, mean: Tensor, variance: Tensor) -> Floats:
-        """The calibrated probabilities of classes from the moments of latent functions (C, N)."""
-        return _normalized(tempered(log_probabilities(mean, variance), 1.0 / self.temperature_))
+    def _calibrated(self, logs: Floats) -> Floats:
+        """The calibrated probabilities of classes from their logs (N, C)."""
+        return _normalized(tempered(logs, 1.0 / self.temperature_))
 
     def cross_val_predict(
         self,
@@ -148,8 +161,14 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         :param sample_weight: the weights that were fitted, none of them zero.
         """
         checks.choice("method", method, ("predict", "predict_proba"))
+        check_is_fitted(self)
+        if isinstance(self.model_, LaplaceGP):
+            raise ValueError(
+                "expected a model of Dirichlet targets to leave out rows without a refit, got a LaplaceGP, which "
+                "predicts these labels better; use sklearn.model_selection.cross_val_predict, which refits"
+            )
         left_out = self._left_out(X, y, cv, groups, sample_weight)
-        probabilities = self._probabilities(left_out.mean, left_out.latent_variance)
+        probabilities = self._calibrated(log_probabilities(left_out.mean, left_out.latent_variance))
         labels: NDArray[Any] = self.classes_[probabilities.argmax(-1)]
         return probabilities if method == "predict_proba" else labels
 
@@ -168,11 +187,11 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 f"expected labels of at least two classes, got one class, {every[0]!r}; add rows of others"
             )
         _check_labels(labels, every)
-        self.classes_, self.x_scaler_ = every, StandardScaler().fit(inputs, sample_weight=weights)
+        self.classes_, self.x_scaler_ = every, input_scaler(inputs, weights)
         seed = drawn_seed(self.random_state)
         x, codes = self._model_rows(inputs, labels)
         rows = Rows(x.numpy(), codes.numpy(), weights)
-        make_parts = functools.partial(_parts, x.shape[-1], len(every), seed)
+        make_parts = functools.partial(_parts, num_lengthscales(self.x_scaler_), len(every), seed)
         own, train, held = as_tensor(weights), *_split(codes, seed)
         seconds = linear_seconds(len(train), x.shape[-1], len(every))
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
@@ -186,11 +205,16 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             if len(held):
                 unseen = rows.take(held.numpy())
                 logs = choose_alpha(model, x[held], unseen, deadline.earlier(seconds))
-                power = choose_power(unseen, logs)
-                self.temperature_ = 1.0 / power
-                comparison.on_held_out(rows.take(train.numpy()), unseen, class_losses(unseen, tempered(logs, power)))
+                best = LabelModel.scored(model, logs, unseen, self.fit_summary_)
+                if own is None and self._may_take_laplace(codes[train], best.loss):
+                    options, kernel = self._laplace_options(seed), model.covar_module.exact_kernel
+                    best = better_model(best, kernel, x[train], codes[train], x[held], unseen, options, deadline)
+                model, self.fit_summary_, self.temperature_ = best.model, best.summary, 1.0 / best.power
+                losses = class_losses(unseen, tempered(best.logs, best.power))
+                comparison.on_held_out(rows.take(train.numpy()), unseen, losses)
                 bar.begin("all rows")
-                model.update(x[held], codes[held], weights=None if own is None else own[held])
+                self.model_, self.rows_ = model, (x[train], codes[train])
+                self._update(x[held], codes[held], None if own is None else own[held])
             elif deadline.allows(left_out_seconds(model, len(x))):
                 left_out = model.leave_one_out(x, codes, weights=own)
                 logs = log_probabilities(left_out.mean, left_out.latent_variance)
@@ -198,6 +222,36 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             self._compare(comparison, rows)
         self.model_ = model
         return self
+
+    def _may_take_laplace(self, codes: Tensor, loss: float) -> bool:
+        """Whether another likelihood may predict better: of few classes, all of which occur and are hard to tell."""
+        counts = torch.bincount(codes, minlength=len(self.classes_))
+        return self.strategy == "auto" and len(counts) <= MOST_CLASSES and int(counts.min()) > 0 and loss > _LARGE_LOSS
+
+    def _laplace_options(self, seed: int) -> LaplaceOptions:
+        """What the parameters say of a model by Laplace's approximation."""
+        block_size = DEFAULT_BLOCK_SIZE if isinstance(self.block_size, str) else self.block_size
+        num_features = None if isinstance(self.num_features, str) else self.num_features
+        is_auto = isinstance(self.kernel, str) and self.kernel == "auto"
+        return LaplaceOptions(is_auto, self._method, num_features, block_size, self.max_evaluations, seed)
+
+    def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+        """Add rows to the model; one by Laplace's approximation without blocks is fitted to all, from its mode."""
+        model: Any = self.model_
+        if not isinstance(model, LaplaceGP):
+            self.rows_ = None
+            model.update(x, targets, weights=weights)
+            return
+        if weights is not None:
+            raise ValueError("expected no sample_weight for a LaplaceGP, got some; give weights to the first call, too")
+        if model.block_size is not None:
+            self.rows_ = None
+            model.update(x, laplace_targets(model, targets))
+            return
+        before = (x[:0], targets[:0]) if self.rows_ is None else self.rows_
+        inputs, codes = torch.cat([before[0], x]), torch.cat([before[1], targets])
+        model.condition(inputs, laplace_targets(model, codes), start=model.mode)
+        self.rows_ = inputs, codes
 
     def _comparison(self, has_time: bool) -> Comparison:
         """What the model is compared with."""

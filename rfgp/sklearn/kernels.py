@@ -58,7 +58,7 @@ def multitask_kernel(kernel: str | Kernel, num_columns: int, num_outputs: int, g
     """The kernel of several outputs that share information; their covariance is learnt."""
     made = input_kernel(kernel, num_columns)
     example = torch.zeros(1, num_columns, dtype=torch.float64)
-    if made.num_outputs_per_input(example, example) > 1:
+    if isinstance(kernel, Kernel) and made.num_outputs_per_input(example, example) > 1:
         return made
     with drawing_from(generator):
         return MultitaskKernel(made, num_tasks=num_outputs, rank=num_outputs).double()

@@ -22,6 +22,7 @@ from sklearn.utils.validation import assert_all_finite, check_consistent_length
 from torch import Tensor
 
 from .._support import checks
+from ..models import WeightSpaceGP
 from ..training import timing
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
@@ -30,14 +31,17 @@ from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts
 from .comparison import Comparison, Rows, target_losses
+from .held_out import split_rows
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, noise_variances
-from .model_size import NUM_EXACT_ROWS, left_out_seconds
+from .model_size import left_out_seconds
 from .phases import phases
 from .row_weights import present, row_weights
+from .scaling import input_scaler, num_lengthscales
 from .student import StudentModels, student_model
+from .student_weights import student_weights
 
-_MOST_HELD_OUT, _FIRST_HELD_OUT = 1000, 100
+_FIRST_HELD_OUT = 100
 _OTHERS = {"constant": Constant, "linear": Linear}
 """What the model is compared with."""
 _PHASES = ("parameters", "comparison", "all rows")
@@ -55,7 +59,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
         GPyTorch kernel of standardized inputs, which is copied. "auto" takes the one of "matern32", "rbf" and
-        "matern52" that predicts held-out rows best, see :func:`rfgp.training.compare`.
+        "matern52" that predicts held-out rows best, see :func:`rfgp.training.compare`; for several targets one of
+        the two Matern kernels, and "matern32" where some are missing.
     :param num_features: "auto" takes every row as a landmark of up to 1,000, which is the exact model, and else 512 or
         1,024, or what the time limit allows.
     :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".
@@ -70,7 +75,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
     :param noise: "normal", or "student" for targets with outliers: Student's t, by :class:`rfgp.models.LaplaceGP`, with
-        one model for each target and without weights of rows.
+        one model for each target, or for complete rows of several targets by weights of rows. No sample_weight.
     :param fallback: whether to predict by a constant or a linear model where these are better on rows that were held
         out; else there is a warning.
     :param verbose: whether a bar shows the phases of ``fit``.
@@ -135,7 +140,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             raise ValueError('expected no sample_weight beside noise="student", got some; use noise="normal"')
         self._num_target_axes = targets.ndim
         self._num_observed = (~np.isnan(_columns(targets))).sum(0)
-        self.x_scaler_ = StandardScaler().fit(inputs, sample_weight=weights)
+        self.x_scaler_ = input_scaler(inputs, weights)
         self.y_scaler_ = StandardScaler().fit(_columns(targets), sample_weight=weights)
         self._fit(*self._model_rows(inputs, targets), weights, deadline)
         return self
@@ -146,18 +151,20 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         rows = Rows(x.numpy(), _columns(z.numpy()), weights)
         num_outputs = rows.y.shape[1]
         seconds = linear_seconds(len(x), x.shape[-1], num_outputs)
-        train, held = _split(len(x), generator)
+        train, held = split_rows(rows.y, generator)
         own = as_tensor(weights)
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
             with torch.enable_grad():
-                if self.noise == "student":
+                if self.noise == "student" and (num_outputs == 1 or np.isnan(rows.y).any()):
                     model: Any = self._student_models(x[train], z[train], generator, deadline.earlier(seconds))
                     once = 0.0
                 else:
-                    parts = functools.partial(self._parts, x.shape[-1], z, generator)
+                    parts = functools.partial(self._parts, num_lengthscales(self.x_scaler_), z, generator)
                     of_rows = None if own is None else own[train]
                     model, once = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
+            if self.noise == "student" and isinstance(model, WeightSpaceGP) and model.block_size is not None:
+                model.condition(x[train], z[train], weights=student_weights(model))
             bar.begin("comparison")
             comparison = Comparison(target_losses, _OTHERS if deadline.allows(seconds + once) else {})
             if len(held):
@@ -197,7 +204,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             share = deadline.share(1.0 / (len(columns) - number))
             observed = ~torch.isnan(column)
             rows = x[observed], column[observed]
-            parts = functools.partial(self._parts, x.shape[-1], column, generator)
+            parts = functools.partial(self._parts, num_lengthscales(self.x_scaler_), column, generator)
             normal, _ = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0)
             models.append(student_model(normal, *rows, share, self.max_evaluations))
         return StudentModels(models).condition(x, z)
@@ -337,10 +344,3 @@ def _losses_of(model: Any, rows: Rows) -> Floats:
     mean, variance = (part.numpy() for part in latent_moments(model, x))
     of_rows = variance + noise_variances(model).numpy() / rows.ones_or_weights[:, None]
     return target_losses(rows, np.stack([mean, of_rows], axis=1))
-
-
-def _split(num_rows: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Rows to train on, and rows on which the model is compared with others; none of a small table."""
-    order = torch.randperm(num_rows, generator=generator)
-    count = 0 if num_rows <= NUM_EXACT_ROWS else min(num_rows // 10, _MOST_HELD_OUT)
-    return order[count:].sort().values, order[:count]

@@ -43,8 +43,7 @@ class Auto(Maximization):
     The evidence for up to 2,000 rows, an ExactGP, classes, several outputs and complex values, which may learn more
     quickly by :class:`Neighbors`; a subset for few rows of one output with local blocks. Else the parameters from
     blocks, a subset, or the evidence of 10,000 rows that predict held-out rows best. A variational model learns from
-    its bound. A LaplaceGP of one latent function or of tasks, with local blocks or more than 2,000 rows, takes a
-    subset.
+    its bound. A LaplaceGP with local blocks, or more than 2,000 rows, takes a subset.
 
     :param initialize: whether starting values come from the data.
 

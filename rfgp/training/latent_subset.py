@@ -14,9 +14,11 @@ from torch import Tensor
 
 from ..inference.latent.cells import functions_of_cells, observed_cells
 from ..inference.latent.laplace import LatentFunctions
+from ..inference.latent.latent_terms import ClassFunctions
 from ..inference.latent.local_laplace import LaplaceAtMode, LocalLaplace, log_evidence
 from . import timing
 from .ascent import NoValueError
+from .class_subset import ClassSubset
 from .laplace import LaplaceObjective
 from .moments import DataMoments
 from .objectives import Objective
@@ -110,6 +112,7 @@ class FromFewRows(Maximization):
     """Laplace's evidence of the exact kernel on 500 random rows with lengthscales of known ratios, then 1,000 with all.
 
     For T tasks so many cells, whether observed or not.
+    For classes the kernel is that of 96 landmarks.
     The parameters with which these rows predict others best are kept, and the model is fitted to all rows.
 
     :param initialize: whether starting values come from the data.
@@ -120,7 +123,10 @@ class FromFewRows(Maximization):
         if not isinstance(objective, LaplaceObjective):
             raise ValueError(f"expected a LaplaceGP for few rows, got {type(objective.model).__name__}; use another")
         count, x, y = objective.num_rows, objective.x, objective.y
-        few, more, held_out = (size // training.model.latent.num_functions for size in (_FEW, _MORE, _HELD_OUT))
+        latent = training.model.latent
+        has_classes = isinstance(latent, ClassFunctions)
+        cells = 1 if has_classes else latent.num_functions
+        few, more, held_out = (size // cells for size in (_FEW, _MORE, _HELD_OUT))
         every = random_rows(count, more + held_out).to(x.device)
         deadline = training.deadline.earlier(training.fit_seconds)
         best, lowest, chosen = None, math.inf, None
@@ -128,7 +134,8 @@ class FromFewRows(Maximization):
             limit = min(limit, training.limit - training.used)
             if limit < 1 or (chosen is not None and not deadline.allows()):
                 break
-            subset = LatentSubset(training.model, x, y, every[:size], objective.moments)
+            make = ClassSubset if has_classes else LatentSubset
+            subset = make(training.model, x, y, every[:size], objective.moments)
             trials = min(_TRIAL_EVALUATIONS, limit // 4) if is_tied else 0
             rows = f"{len(subset.inputs)} rows"
             training.ascend("subset", rows, subset, limit, deadline, trials, seconds=0.0, is_tied=is_tied)
@@ -145,7 +152,7 @@ class FromFewRows(Maximization):
         training.source = "a random subset"
         return training.finish()
 
-    def _held_out_loss(self, training: Training, subset: LatentSubset, x: Tensor, y: Tensor) -> float:
+    def _held_out_loss(self, training: Training, subset: LatentSubset | ClassSubset, x: Tensor, y: Tensor) -> float:
         """What rows that none was learned from lose; without such rows every subset is as good as the last."""
         if not len(x):
             return 0.0

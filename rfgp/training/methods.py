@@ -10,8 +10,6 @@ from gpytorch.models import ExactGP
 from torch import Tensor
 
 from .._support import checks
-from ..inference.latent.latent_terms import OneFunction
-from ..inference.latent.task_terms import TaskFunctions
 from ..models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from .auto import Auto
 from .bound import BoundObjective, WeightsAlone, has_parameters, is_exact
@@ -119,13 +117,10 @@ def _exact(task: Task, strategy: Maximization) -> tuple[Objective, Maximization]
 
 
 def _laplace(task: Task, strategy: Maximization) -> tuple[Objective, Maximization]:
-    """Few rows where there are many, or blocks; the evidence of all rows for classes."""
+    """Few rows where there are many, or blocks."""
     model, x = task.model, task.x
     is_large = isinstance(x, Tensor) and x.dim() == 2 and len(x) > SMALL
-    has_cells = isinstance(model.latent, OneFunction | TaskFunctions)
-    if isinstance(strategy, Subset) and not has_cells:
-        raise ValueError('expected one latent function for strategy="subset", got classes; use strategy="evidence"')
-    is_few = has_cells and (is_large or model.block_size is not None)
+    is_few = is_large or model.block_size is not None
     if isinstance(strategy, Subset) or (isinstance(strategy, Auto) and is_few):
         objective = LaplaceObjective(model, x, task.y, is_lazy=True)
         return objective, FromFewRows(initialize=strategy.initialize)

@@ -77,7 +77,7 @@ class Neighbors(Maximization):
     For one output, for several with a MultitaskKernel, and for Dirichlet classes, whose ``alpha_epsilon`` is learned
     too. In place of the evidence the summary has the mean log density of held-out rows times the number of all.
 
-    :param initialize: whether starting values come from the data.
+    :param initialize: whether starting values come from the data; else lengthscales are learned from those there are.
 
     >>> Neighbors().initialize
     True
@@ -92,7 +92,7 @@ class Neighbors(Maximization):
         conditional = objective.conditional(training.initialize)
         tuning = Tuning(conditional, objective.moments, training.limit, deadline, training.report)
         training.runs.append(tuning)
-        tuning.advance(STAGES)
+        tuning.advance(STAGES if self.initialize else STAGES[-1:])
         tuning.keep_best()
         training.stages += tuning.stages
         training.used, training.ascent, objective.value = tuning.used, tuning.ascent, tuning.value

@@ -1,0 +1,184 @@
+"""Models of labels by Laplace's approximation: a Bernoulli likelihood for two classes, a softmax for a few."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import torch
+from gpytorch.kernels import Kernel, LinearKernel, ScaleKernel
+from gpytorch.likelihoods import BernoulliLikelihood, SoftmaxLikelihood
+from gpytorch.means import ConstantMean
+from torch import Tensor
+
+from ..approximation.entry import approximate
+from ..approximation.landmark_kernel import LandmarkKernel
+from ..models import LaplaceGP
+from ..models.laplace.class_probabilities import class_probabilities
+from ..training import FitSummary, fit
+from ..training.exact_stages import Subset
+from ..training.strategies import Evidence, Strategy
+from ..training.timing import Deadline
+from .arrays import Floats
+from .calibration import choose_power, log_probabilities, tempered
+from .comparison import Rows, class_losses
+from .latent import latent_moments
+
+MOST_CLASSES = 5
+"""A softmax of more classes costs too much."""
+_WIDTH, _CLASS_WIDTH = 512, 256
+_MOST_LINEAR_WEIGHTS, _MOST_LINEAR_ROWS = 500, 5000
+_LINEAR_VARIANCE = 0.1
+_EVALUATIONS, _TUNED_ROWS, _TUNED_WIDTH = 24, 1000, 128
+_OUTPUTSCALE, _LENGTHSCALE, _ENOUGH_ROWS = 2.0, 1.5, 4000
+_SMALLEST = 1e-12
+_SHARE_OF_TIME = 0.5
+
+
+class LabelModel(NamedTuple):
+    """A model, what it says of rows that it has not seen, and how it was trained."""
+
+    model: Any
+    logs: Floats
+    power: float
+    loss: float
+    summary: FitSummary
+
+    @classmethod
+    def scored(cls, model: Any, logs: Floats, held: Rows, summary: FitSummary) -> LabelModel:
+        """With the power of its probabilities that held-out rows are most probable with, and their loss then."""
+        power = choose_power(held, logs)
+        return cls(model, logs, power, float(class_losses(held, tempered(logs, power)).mean()), summary)
+
+
+class LaplaceOptions(NamedTuple):
+    """What the user has said of a model: the method, the widest number of features, blocks and evaluations."""
+
+    is_auto: bool
+    method: str
+    num_features: int | None
+    block_size: int | None
+    limit: int
+    seed: int
+
+
+def better_model(
+    first: LabelModel,
+    kernel: Kernel,
+    x: Tensor,
+    codes: Tensor,
+    x_held: Tensor,
+    held: Rows,
+    options: LaplaceOptions,
+    deadline: Deadline,
+) -> LabelModel:
+    """The model that predicts held-out rows best: the first one, or one by Laplace's approximation.
+
+    :param kernel: the exact kernel of the first, from which the others begin.
+    :param codes: the numbers of classes (N,), all of which occur.
+    """
+    best = first
+    for model, strategy in _candidates(kernel, x, int(codes.max()) + 1, options):
+        if not deadline.allows(first.summary.seconds):
+            break
+        try:
+            with torch.enable_grad(), warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                summary = _learn(model, x, laplace_targets(model, codes), strategy, options, deadline)
+            other = LabelModel.scored(model, log_class_probabilities(model, x_held), held, summary)
+        except ValueError:  # there is no mode
+            continue
+        if other.loss < best.loss:
+            best = other
+    return best
+
+
+def _learn(
+    model: LaplaceGP, x: Tensor, y: Tensor, strategy: Strategy, options: LaplaceOptions, deadline: Deadline
+) -> FitSummary:
+    """Learn the parameters of a model, and fit it to all rows; with landmarks for two classes by few of both."""
+    narrow, some, kernel = model, slice(None), model.covar_module
+    if isinstance(kernel, LandmarkKernel) and model.latent.num_functions == 1:
+        some = slice(_TUNED_ROWS)
+        width = min(_TUNED_WIDTH, kernel.num_scalar_features)
+        few = approximate(kernel.exact_kernel, width, method="landmarks", train_inputs=x[some], seed=options.seed)
+        narrow = LaplaceGP(few, model.likelihood, model.mean_module)
+    limit = deadline.share(_SHARE_OF_TIME).left
+    summary = fit(
+        narrow,
+        x[some],
+        y[some],
+        strategy=strategy,
+        time_limit=limit if math.isfinite(limit) else None,
+        max_evaluations=min(options.limit, _EVALUATIONS),
+        progress=False,
+    )
+    if narrow is not model:
+        with torch.no_grad():
+            model.condition(x, y)
+    return summary
+
+
+def _candidates(
+    kernel: Kernel, x: Tensor, num_classes: int, options: LaplaceOptions
+) -> Iterator[tuple[LaplaceGP, Strategy]]:
+    """Models, and how they are trained: that of the kernel, to which "auto" adds a linear one, and a linear one."""
+    own = _start(kernel, x)
+    if options.is_auto:
+        linear = LinearKernel().double()
+        linear.variance = _LINEAR_VARIANCE
+        own = own + linear
+    most = _WIDTH if num_classes == 2 else _CLASS_WIDTH
+    width = most if options.num_features is None else min(most, options.num_features)
+    has_landmarks = options.method == "landmarks"
+    width = min(width, len(x)) if has_landmarks else width + width % 2
+    wide = approximate(own, width, method=options.method, train_inputs=x, seed=options.seed)
+    is_small = len(x) <= _MOST_LINEAR_ROWS and x.shape[-1] * num_classes <= _MOST_LINEAR_WEIGHTS
+    blocks = options.block_size if has_landmarks and num_classes == 2 else None
+    strategy = Subset(initialize=False) if num_classes > 2 else Evidence(initialize=False)
+    yield _laplace(wide, num_classes, blocks), strategy
+    if options.is_auto and is_small:
+        exact = approximate(LinearKernel().double(), x.shape[-1], method="linear", train_inputs=x)
+        yield _laplace(exact, num_classes, None), Evidence()
+
+
+def _start(kernel: Kernel, x: Tensor) -> Kernel:
+    """A copy, with parameters for latent functions of labels; few rows tell no ratios of lengthscales beforehand."""
+    own = copy.deepcopy(kernel)
+    for part in own.modules():
+        if isinstance(part, ScaleKernel):
+            part.outputscale = torch.full_like(part.outputscale, _OUTPUTSCALE)
+        if isinstance(part, Kernel) and part.has_lengthscale and len(x) < _ENOUGH_ROWS:
+            part.lengthscale = torch.full_like(part.lengthscale, _LENGTHSCALE * x.shape[-1] ** 0.5)
+    return own
+
+
+def _laplace(kernel: Kernel, num_classes: int, block_size: int | None) -> LaplaceGP:
+    if num_classes == 2:
+        return LaplaceGP(kernel, BernoulliLikelihood(), ConstantMean().double(), block_size=block_size)
+    likelihood = SoftmaxLikelihood(num_features=num_classes, num_classes=num_classes, mixing_weights=False)
+    return LaplaceGP(kernel, likelihood.double(), ConstantMean(batch_shape=torch.Size([num_classes])).double())
+
+
+def laplace_targets(model: LaplaceGP, codes: Tensor) -> Tensor:
+    """The numbers (N,) of classes as the likelihood takes them."""
+    return codes.double() if model.latent.num_functions == 1 else codes
+
+
+@torch.no_grad()
+def log_class_probabilities(model: Any, x: Tensor) -> Floats:
+    """The log probabilities (N, C) of classes at standardized inputs (N, d), before the temperature."""
+    if not isinstance(model, LaplaceGP):
+        mean, variance = latent_moments(model, x)
+        return log_probabilities(mean.mT, variance.mT)
+    if model.latent.num_functions > 1:
+        probabilities = class_probabilities(model, x)
+    else:
+        latent = model.posterior(x)
+        scaled = latent.mean / (1.0 + latent.variance).sqrt()
+        probabilities = torch.special.ndtr(torch.stack([-scaled, scaled], dim=-1))
+    logs: Floats = probabilities.clamp_min(_SMALLEST).log().numpy()
+    return logs

@@ -1,0 +1,67 @@
+"""Laplace's evidence of classes on few rows, by few landmarks."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from ..approximation.entry import approximate
+from ..approximation.landmark_kernel import LandmarkKernel
+from ..models import LaplaceGP
+from ..models.laplace.class_probabilities import class_probabilities
+from .moments import DataMoments
+from .objectives import Objective
+
+_LANDMARKS, _TRIAL_ROWS = 96, 250
+_SMALLEST = 1e-12
+
+
+class ClassSubset(Objective):
+    """Laplace's evidence of a softmax model on some rows (n,), searched from the last mode."""
+
+    centers_inputs: ClassVar[bool] = False
+
+    def __init__(self, model: LaplaceGP, x: Tensor, y: Tensor, rows: Tensor, moments: DataMoments) -> None:
+        self.model, self.moments = model, moments
+        self.is_part, self.x, self.inputs, self.y = len(rows) < len(x), x[rows], x[rows], y[rows]
+        kernel: Any = model.covar_module
+        if isinstance(kernel, LandmarkKernel) and kernel.num_scalar_features > _LANDMARKS < len(rows):
+            kernel = approximate(kernel.exact_kernel, _LANDMARKS, method="landmarks", train_inputs=self.x, seed=0)
+        self.narrow = LaplaceGP(kernel, model.likelihood, model.mean_module, hessian=model.hessian)
+        self.mode: Tensor | None = None
+
+    @property
+    def tolerance(self) -> float:
+        """A tenth of the standard error of the gradient, where the rows are some of all."""
+        return max(super().tolerance, 0.1 * len(self.x) ** -0.5 if self.is_part else 0.0)
+
+    def first_rows(self, size: int) -> None:
+        return None
+
+    def some_rows(self) -> Tensor | None:
+        return torch.arange(_TRIAL_ROWS, device=self.x.device) if len(self.x) > _TRIAL_ROWS else None
+
+    def evidence(self, rows: Tensor | None = None) -> Tensor:
+        if rows is not None:
+            return self.narrow.condition(self.x[rows], self.y[rows]).log_marginal_likelihood()
+        value = self.narrow.condition(self.x, self.y, start=self.mode).log_marginal_likelihood()
+        self.mode = self.narrow.mode
+        return value
+
+    def finish(self) -> Tensor:
+        return self.evidence()
+
+    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
+        return self.model.covar_module.exact_kernel, self.inputs
+
+    @torch.no_grad()
+    def loss(self, x: Tensor, y: Tensor) -> float:
+        """The mean negative log probability of other labels, given these rows; infinite where there is none."""
+        self.evidence()
+        probabilities = class_probabilities(self.narrow, x).gather(-1, y.long().unsqueeze(-1))
+        loss = -float(probabilities.clamp_min(_SMALLEST).log().mean())
+        return loss if math.isfinite(loss) else math.inf
