@@ -32,18 +32,17 @@ from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import KERNELS, Parts
 from .comparison import Comparison, Rows, target_losses
+from .held_out import split_rows
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, noise_variances
-from .model_size import NUM_EXACT_ROWS, left_out_seconds
+from .model_size import left_out_seconds
 from .phases import phases
 from .row_weights import present, row_weights
 from .scaling import input_scaler, num_lengthscales
 from .student import StudentModels, student_model
 from .student_weights import student_weights
 
-_MOST_HELD_OUT, _FIRST_HELD_OUT = 500, 100
-_EXTREME = 10.0
-"""Targets that are so many standard deviations from their mean."""
+_FIRST_HELD_OUT = 100
 _OTHERS = {"constant": Constant, "linear": Linear}
 """What the model is compared with."""
 _PHASES = ("parameters", "comparison", "all rows")
@@ -60,19 +59,24 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     column, are learned by the log marginal likelihood; several targets share a covariance that is learned too.
 
     :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
-        GPyTorch kernel of standardized inputs, which is copied.
-    :param num_features: "auto" takes every row as a landmark of up to 1,000, which is the exact model, 1,024 of up to
-        10,000 rows, and else 512, or what the time limit allows.
+        GPyTorch kernel of standardized inputs, which is copied. "auto" takes the one of "matern32", "rbf" and
+        "matern52" that predicts held-out rows best, see :func:`rfgp.training.compare`; for several targets one of
+        the two Matern kernels, and "matern32" where some are missing.
+    :param num_features: "auto" takes every row as a landmark of up to 1,000, which is the exact model, and else 512 or
+        1,024, or what the time limit allows.
     :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".
-    :param block_size: how many near rows share what the features leave over; None for none. "auto" takes 256, or what
-        the time limit allows, for landmarks of one target that are fewer than the rows.
-    :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses.
+    :param block_size: how many near rows share what the features leave over; None for none. "auto" takes 256 or 512,
+        or what the time limit allows, for landmarks that are fewer than the rows; none where several targets are
+        missing here and there.
+    :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses; None for the block that
+        it lies in. "auto" takes 64, or 128 or 256 where these predict held-out rows better.
     :param strategy: from what :func:`rfgp.fit` learns parameters, such as "subset", "blocks" or "evidence". "auto"
-        takes blocks where the model has blocks, the exact likelihood of up to 1,000 rows, and else what ``fit`` takes.
+        takes near rows for classes and several targets, blocks where the model of one target has blocks, the exact
+        likelihood of up to 1,000 rows, and else what ``fit`` takes.
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
     :param noise: "normal", or "student" for targets with outliers: Student's t, by :class:`rfgp.models.LaplaceGP`, with
-        one model for each target and without weights of rows.
+        one model for each target, or for complete rows of several targets by weights of rows. No sample_weight.
     :param fallback: whether to predict by a constant or a linear model where these are better on rows that were held
         out; else there is a warning.
     :param verbose: whether a bar shows the phases of ``fit``.
@@ -148,7 +152,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         rows = Rows(x.numpy(), _columns(z.numpy()), weights)
         num_outputs = rows.y.shape[1]
         seconds = linear_seconds(len(x), x.shape[-1], num_outputs)
-        train, held = _split(rows.y, generator)
+        train, held = split_rows(rows.y, generator)
         own = as_tensor(weights)
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
@@ -347,15 +351,3 @@ def _losses_of(model: Any, rows: Rows) -> Floats:
     mean, variance = (part.numpy() for part in latent_moments(model, x))
     of_rows = variance + noise_variances(model).numpy() / rows.ones_or_weights[:, None]
     return target_losses(rows, np.stack([mean, of_rows], axis=1))
-
-
-def _split(targets: Floats, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Rows to train on, and rows on which the model is compared with others; none of a small table.
-
-    Rows with extreme targets (N, T) are trained on: parameters must have seen spikes.
-    """
-    num_rows, is_extreme = len(targets), torch.from_numpy((np.abs(targets) > _EXTREME).any(1))
-    order = torch.randperm(num_rows, generator=generator)
-    order = torch.cat([order[~is_extreme[order]], order[is_extreme[order]]])
-    count = 0 if num_rows <= NUM_EXACT_ROWS else min(num_rows // 10, _MOST_HELD_OUT)
-    return order[count:].sort().values, order[:count]

@@ -40,10 +40,10 @@ class _Learned(NamedTuple):
 class Auto(Maximization):
     """What suits the model and the number of rows.
 
-    The evidence for up to 2,000 rows, an ExactGP, classes, several outputs and complex values; a subset for few rows of
-    a model with local blocks. Else the parameters from blocks, a subset, or the evidence of 10,000 rows that predict
-    held-out rows best. A variational model learns from its bound. A LaplaceGP with local blocks, or more than 2,000
-    rows, takes a subset.
+    The evidence for up to 2,000 rows, an ExactGP, classes, several outputs and complex values, which may learn more
+    quickly by :class:`Neighbors`; a subset for few rows of one output with local blocks. Else the parameters from
+    blocks, a subset, or the evidence of 10,000 rows that predict held-out rows best. A variational model learns from
+    its bound. A LaplaceGP with local blocks, or more than 2,000 rows, takes a subset.
 
     :param initialize: whether starting values come from the data.
 

@@ -49,7 +49,7 @@ class WeightSpaceGP(WeightSpaceModule):
     :param mean: ZeroMean, ConstantMean or LinearMean, with a batch shape (C,) for classes if wanted; a MultitaskMean of
         these for several outputs; default: ZeroMean.
     :param block_size: model the residual of the features inside blocks of at most so many near rows (PIC), at
-        O(N (B^2 + B D)) more, for landmarks of one output. The model keeps its rows. Default: no blocks.
+        O(N (B^2 + B D)) more, for landmarks and real targets or labels. The model keeps its rows. Default: no blocks.
     :param num_neighbors: with blocks, predictions use the residual of so many nearest training rows; None for those of
         the block that a point lies in; default: 64.
     :param residual: what training makes of the residual variance r(x) of the features: "none"; "vfe", the variational
