@@ -53,7 +53,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     r"""Gaussian process classification of a table, at the price of one regression for all classes.
 
     The labels become targets of one regression per class, whose noise depends on the label (Dirichlet classification).
-        Up to five classes without weights have Laplace's approximation where it predicts held-out rows better.
+    Up to five classes without weights have Laplace's approximation where it predicts held-out rows better.
 
     Probabilities are calibrated by a temperature, which is chosen on rows that the model has not seen,
 
@@ -63,7 +63,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         to weights, or None for ones.
     :param fallback: see :class:`RandomFeatureGPRegressor`, and so all other parameters.
 
-        After ``fit`` there are ``classes_``, ``model_`` (the :class:`rfgp.WeightSpaceGP` or :class:`rfgp.models.LaplaceGP`, of
+    After ``fit`` there are ``classes_``, ``model_`` (a :class:`rfgp.WeightSpaceGP` or :class:`rfgp.models.LaplaceGP` of
     standardized rows), ``fit_summary_``, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen
     rows, of "model", "frequencies" and "linear"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the
     transformed labels or of the labels.
