@@ -44,7 +44,7 @@ from .scaling import input_scaler, num_lengthscales
 _HELD_OUT, _MOST_HELD_OUT = 0.1, 1000
 _FEWEST_HELD_OUT, _ENOUGH = 20, 50
 """A tenth of the rows is held out, or up to a fourth where that is too few; none where even that is below 20 rows."""
-_LARGE_LOSS, _MOST_ROWS = 0.1, 10_000
+_LARGE_LOSS, _MOST_ROWS = 0.1, 20_000
 """Where calibrated log losses are above that, other likelihoods are tried, with so many rows at most."""
 _PHASES = ("parameters", "calibration", "all rows")
 
