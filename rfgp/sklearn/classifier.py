@@ -64,9 +64,9 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     :param fallback: see :class:`RandomFeatureGPRegressor`, and so all other parameters.
 
     After ``fit`` there are ``classes_``, ``model_`` (the :class:`rfgp.WeightSpaceGP` or
-    :class:`rfgp.models.LaplaceGP`, of standardized rows), ``fit_summary_``, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log
-    losses of unseen rows, of "model", "frequencies" and "linear"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the
-    transformed labels or of the labels.
+    :class:`rfgp.models.LaplaceGP`, of standardized rows), ``fit_summary_``, ``x_scaler_``, ``temperature_``,
+    ``comparison_`` (mean log losses of unseen rows, of "model", "frequencies" and "linear"), ``fallback_`` and
+    ``log_marginal_likelihood_value_``, of the transformed labels or of the labels.
 
     Source: Milios et al., Dirichlet-based Gaussian processes for large-scale calibrated classification, 2018.
 
