@@ -218,7 +218,9 @@ class RandomFeatureGP(BaseEstimator):
         """From what parameters are found, where that is left open: little data where it tells as much."""
         if self.strategy != "auto":
             return self.strategy
-        if isinstance(model.likelihood, DirichletClassificationLikelihood | MultitaskGaussianLikelihood):
+        is_small = bool(torch.isnan(y).any()) and y.numel() <= NUM_EXACT_ROWS
+        is_several = isinstance(model.likelihood, DirichletClassificationLikelihood | MultitaskGaussianLikelihood)
+        if is_several and not is_small:
             return Neighbors(initialize=not is_tuned)
         if model.block_size is not None:
             return "blocks"

@@ -54,6 +54,11 @@ def chosen_parts(make: MakeParts, kernel: str | Kernel, x: Tensor, y: Tensor, de
     return options[next(iter(scores))]._replace(is_tuned=True)
 
 
+def plain_kernel(kernel: str | Kernel) -> str | Kernel:
+    """The kernel that is given; the first of those to choose from, where outliers would mislead the choice."""
+    return KERNELS[0] if isinstance(kernel, str) and kernel == "auto" else kernel
+
+
 def chosen_neighbors(parts: Parts, x: Tensor, y: Tensor) -> int:
     """The number of neighbors from which on more of them tell little, at the present parameters."""
     model, best = _probe(parts, x), NEIGHBORS[0]

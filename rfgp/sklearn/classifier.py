@@ -19,7 +19,8 @@ from torch import Tensor
 
 from .._support import checks
 from ..likelihoods import DirichletClassificationLikelihood
-from ..models import LaplaceGP
+from ..likelihoods.dirichlet import dirichlet_targets
+from ..models import LaplaceGP, WeightSpaceGP
 from ..training.strategies import Strategy
 from .arrays import Floats, as_tensor, drawn_seed, validated
 from .base import RandomFeatureGP
@@ -199,6 +200,9 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             of_rows = None if own is None else own[train]
             with torch.enable_grad():
                 model, _ = self._trained(make_parts, x[train], codes[train], of_rows, len(x), deadline, seconds)
+            if of_rows is not None and isinstance(model.mean_module, ConstantMean):
+                _weigh_means(model, codes[train], of_rows)
+                model.condition(x[train], codes[train], weights=of_rows)
             bar.begin("calibration")
             comparison = self._comparison(deadline.allows(seconds))
             self.temperature_ = 1.0
@@ -281,6 +285,15 @@ def _parts(num_columns: int, num_classes: int, seed: int, kernel: str | Kernel) 
     likelihood = DirichletClassificationLikelihood(num_classes=num_classes, dtype=torch.float64)
     mean = ConstantMean(batch_shape=torch.Size([num_classes])).double()
     return Parts(scaled_kernel(kernel, num_columns), likelihood, mean, seed, can_have_blocks=True)
+
+
+@torch.no_grad()
+def _weigh_means(model: WeightSpaceGP, codes: Tensor, weights: Tensor) -> None:
+    """Set the mean of every class to that of its targets under the weights of rows, which tuning has not seen."""
+    likelihood: Any = model.likelihood
+    values = dirichlet_targets(likelihood.alpha_epsilon)
+    shares = torch.bincount(codes, weights.double(), likelihood.num_classes) / weights.sum()
+    model.mean_module.constant.copy_(values.outside + (values.inside - values.outside) * shares)
 
 
 def _normalized(logs: Floats) -> Floats:

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+_FEW_POINTS = 300
+"""Up to so many points are predicted in float64, which then costs little."""
 _SMALLEST_NOISE = 3e-4
 """Noise from which on, relative to the prior variance, float32 is enough for predictions from near rows."""
 
@@ -18,7 +20,8 @@ def latent_moments(model: Any, x: Tensor, has_variance: bool = True) -> tuple[Te
     Without ``has_variance`` the second is no variance.
     """
     if getattr(model, "block_size", None) is not None and hasattr(model, "point_predictor"):
-        mean, variance = model.point_predictor(_dtype(model))(x, has_variance)
+        dtype = _dtype(model) if len(x) > _FEW_POINTS else torch.float64
+        mean, variance = model.point_predictor(dtype)(x, has_variance)
         return mean.double(), mean if variance is None else variance.double()
     latent = model.posterior(x)
     values = [latent.mean, *([latent.variance] if has_variance else [])]

@@ -30,7 +30,7 @@ from ..training.timing import Deadline
 from .arrays import Floats, as_tensor, drawn_seed, validated
 from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
-from .choice import KERNELS, Parts
+from .choice import Parts, plain_kernel
 from .comparison import Comparison, Rows, target_losses
 from .held_out import split_rows
 from .kernels import multitask_kernel, scaled_kernel
@@ -199,11 +199,6 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         mean = MultitaskMean(ConstantMean(), num_outputs)
         return Parts(exact, several.double(), mean.double(), seed, can_have_blocks=is_complete)
 
-    @property
-    def _plain_kernel(self) -> str | Kernel:
-        """The kernel that is given; the first of those to choose from, where outliers would mislead the choice."""
-        return KERNELS[0] if isinstance(self.kernel, str) and self.kernel == "auto" else self.kernel
-
     def _student_models(self, x: Tensor, z: Tensor, generator: torch.Generator, deadline: Deadline) -> StudentModels:
         """A model of every output, on a kernel that is learned with normal noise first."""
         models, columns = [], z.reshape(len(z), -1).unbind(-1)
@@ -212,7 +207,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             observed = ~torch.isnan(column)
             rows = x[observed], column[observed]
             parts = functools.partial(self._parts, num_lengthscales(self.x_scaler_), column, generator)
-            normal, _ = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0, self._plain_kernel)
+            normal, _ = self._trained(parts, *rows, None, len(x), share.share(0.5), 0.0, plain_kernel(self.kernel))
             models.append(student_model(normal, *rows, share, self.max_evaluations))
         return StudentModels(models).condition(x, z)
 

@@ -108,7 +108,7 @@ def test_features_are_counted_against_values():
 
 
 def test_weights_that_do_not_fit_in_memory_are_refused_before_the_data_are_read():
-    exact = gpytorch.kernels.LCMKernel([RBFKernel()], num_tasks=40, rank=1)
+    exact = gpytorch.kernels.LCMKernel([RBFKernel(), RBFKernel()], num_tasks=40, rank=1)
     kernel = rfgp.approximate(exact, 4096, input_dim=2, seed=0)
     x, y = torch.randn(50, 2), torch.randn(50, 40)
     y[0, 0] = float("nan")

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..._support import checks
 from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import Batch, joined
-from ...data.row_noise import RowNoise, noise_parts
+from ...data.row_noise import RowNoise, WeightedNoise, noise_parts
 from ...inference.posterior.regression import check_size
 from ...inference.sums.accumulation import accumulate
 from ...inference.sums.mean_basis import basis
@@ -37,7 +37,7 @@ def checked_rows(model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool
     if has_outputs:
         with torch.no_grad():
             kernel.scalar_features(x[:1])
-    variances, weights = noise_parts(noise)
+    variances, weights = noise_parts(noise) if isinstance(noise, WeightedNoise) else (noise, None)
     rows: Rows = model.noise.rows(x, y, variances, basis(model.mean_module, x), is_all)
     if has_outputs:
         check_size(model.features.output_factor(), rows.num_groups)
