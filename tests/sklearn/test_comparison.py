@@ -16,7 +16,7 @@ from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 from rfgp.sklearn.calibration import choose_power, tempered
 from rfgp.sklearn.comparison import Rows
 
-SMALL = {"num_features": 64, "max_evaluations": 12, "random_state": 0}
+SMALL = {"num_features": 64, "max_evaluations": 12, "kernel": "matern32", "random_state": 0}
 WORSE = "rows that were held out are predicted better by"
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*ends at the.*bound:UserWarning", f"ignore:{WORSE}:UserWarning")
@@ -46,7 +46,7 @@ def test_rows_without_weight_are_not_there():
     assert model.classes_.tolist() == ["high", "low"]
 
 
-@pytest.mark.parametrize("num_outputs", [1, 2])
+@pytest.mark.parametrize("num_outputs", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_wrong_rows_of_small_weight_do_not_matter(num_outputs):
     x, y = make_friedman1(150, n_features=5, random_state=0)
     y = np.column_stack([y, -y])[:, :num_outputs]
@@ -102,7 +102,7 @@ def _raw(model, x):
     return model.predict_proba(x)
 
 
-@pytest.mark.parametrize("num_rows", [300, 1200])
+@pytest.mark.parametrize("num_rows", [300, pytest.param(1200, marks=pytest.mark.long)])
 def test_comparisons_are_those_of_other_rows(num_rows):
     x, labels = classes(num_rows + 2000)
     model = RandomFeatureGPClassifier(**SMALL).fit(x[:num_rows], labels[:num_rows])

@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures
 
-SMALL = {"num_features": 64, "max_evaluations": 12, "random_state": 0}
+SMALL = {"num_features": 64, "max_evaluations": 12, "kernel": "matern32", "random_state": 0}
 QUICK = SMALL | {"num_features": 32, "max_evaluations": 4}
 EACH = [RandomFeatureGPRegressor(**QUICK), RandomFeatureGPClassifier(**QUICK), RandomFeatures(num_features=32)]
 
@@ -272,7 +272,7 @@ def test_labels_of_any_kind(num_classes):
 
 def test_probabilities_know_where_there_are_no_rows():
     x = np.random.default_rng(0).normal(size=(300, 2))
-    model = RandomFeatureGPClassifier("rbf", **SMALL).fit(x, x[:, 0] * x[:, 1] > 0.0)
+    model = RandomFeatureGPClassifier(**{**SMALL, "kernel": "rbf"}).fit(x, x[:, 0] * x[:, 1] > 0.0)
     near, far = model.predict_proba([[1.0, 1.0], [60.0, 60.0]])
     assert near[1] > 0.9 and abs(far[1] - 0.5) < 0.1
 
@@ -395,3 +395,10 @@ def test_leaving_out_labels_in_the_formats_of_scikit_learn():
     scores = model.cross_validate(x, names, 5)["test_score"]
     assert scores.shape == (5,) and scores.mean() > 0.9
     assert scores.mean() == pytest.approx(np.mean(found == names), abs=0.01)
+
+
+def test_the_kernel_of_smooth_functions_is_chosen():
+    x = np.random.default_rng(0).uniform(-3.0, 3.0, size=(120, 1))
+    model = regressor(kernel="auto").fit(x, np.sin(2.0 * x[:, 0]))
+    exact = model.model_.covar_module.exact_kernel.base_kernel
+    assert getattr(exact, "nu", np.inf) > 2.0

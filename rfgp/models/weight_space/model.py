@@ -141,7 +141,7 @@ class WeightSpaceGP(WeightSpaceModule):
         :param checkpoint_every: the number of rows after which it is saved, at the end of a batch.
         :raises ValueError: for bad data, or a checkpoint of something else.
         """
-        noise = weighted(noise, weights, x)
+        noise = noise if weights is None else weighted(noise, weights, x)
         with self.nothing_lost_on_error():
             conditioned.take(self, *sums_of_data(self, x, y, noise, executor, progress, checkpoint, checkpoint_every))
         return self
