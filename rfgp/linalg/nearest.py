@@ -8,7 +8,7 @@ import scipy
 import torch
 from torch import Tensor
 
-_FEW_COLUMNS = 12
+_FEW_COLUMNS = 8
 _ENTRIES = 2**23
 """Up to so many columns a tree finds near rows faster than all distances do, so many of which are held at a time."""
 

@@ -244,8 +244,9 @@ class RandomFeatureGP(BaseEstimator):
             )
         neighbors = self.num_neighbors
         if isinstance(neighbors, str):
+            if neighbors != "auto":
+                raise ValueError(f'expected "auto", None or a number for num_neighbors, got {neighbors!r}; choose one')
             neighbors = proposed.num_neighbors
-            checks.choice("num_neighbors", self.num_neighbors, ("auto",))
         return ModelSize(num_features, block_size, neighbors)
 
 

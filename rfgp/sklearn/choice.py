@@ -11,10 +11,12 @@ from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
+from .._support import checks
 from ..approximation.entry import approximate
 from ..models import WeightSpaceGP
 from ..training.comparison import compare, neighbor_score
 from ..training.timing import Deadline
+from .kernels import KERNELS as NAMED
 
 KERNELS = ("matern32", "rbf", "matern52")
 """What "auto" chooses from, for several outputs from the Matern kernels; the first where targets are missing."""
@@ -42,8 +44,9 @@ MakeParts = Callable[[str | Kernel], Parts]
 
 def chosen_parts(make: MakeParts, kernel: str | Kernel, x: Tensor, y: Tensor, deadline: Deadline) -> Parts:
     """The parts of the kernel that is given, or of the one that predicts held-out rows best, with its parameters."""
-    if not isinstance(kernel, str) or kernel != "auto":
+    if not isinstance(kernel, str) or kernel in NAMED:
         return make(kernel)
+    checks.choice("kernel", kernel, ("auto", *NAMED))
     if len(x) < _FEWEST_ROWS or bool(torch.isnan(y).any()):
         return make(KERNELS[0])
     names = KERNELS[::2] if y.dim() > 1 else KERNELS

@@ -9,7 +9,7 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from ..linalg.cholesky_factor import factor_of
-from ..linalg.nearest import NearestRows
+from ..training.near_groups import near_groups
 
 _DEGREES, _NEIGHBORS, _PASSES, _CHUNK = 4.0, 16, 3, 512
 
@@ -27,13 +27,8 @@ def student_weights(model: Any) -> Tensor:
     """
     systems, rows = model.systems(), model.conditioned.sums.local
     targets, scales = systems.targets(rows.columns), systems.scales
-    points = rows.points(rows.x)
-    near = NearestRows(points).query(points, min(_NEIGHBORS + 1, len(points)))
-    own = torch.arange(len(near)).unsqueeze(-1)
-    is_own = near == own
-    is_own[:, -1] |= ~is_own.any(-1)
-    groups = torch.cat([near[~is_own].reshape(len(near), -1), own], dim=-1)
-    weights = torch.ones(len(near), dtype=torch.float64)
+    groups = near_groups(rows.points(rows.x), torch.arange(len(rows.x)), _NEIGHBORS)
+    weights = torch.ones(len(groups), dtype=torch.float64)
     for _ in range(_PASSES):
         surprise = torch.cat([_surprises(systems, rows.x, targets, scales, weights, g) for g in groups.split(_CHUNK)])
         weights = ((_DEGREES + len(scales)) / (_DEGREES + surprise)).clamp_max(1.0)

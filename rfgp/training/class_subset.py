@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..approximation.entry import approximate
 from ..approximation.landmark_kernel import LandmarkKernel
 from ..models import LaplaceGP
 from ..models.laplace.class_probabilities import class_probabilities
+from .few_rows import FewRows
 from .moments import DataMoments
-from .objectives import Objective
 
-_LANDMARKS, _TRIAL_ROWS = 96, 250
+_LANDMARKS = 96
 _SMALLEST = 1e-12
 
 
-class ClassSubset(Objective):
+class ClassSubset(FewRows):
     """Laplace's evidence of a softmax model on some rows (n,), searched from the last mode."""
-
-    centers_inputs: ClassVar[bool] = False
 
     def __init__(self, model: LaplaceGP, x: Tensor, y: Tensor, rows: Tensor, moments: DataMoments) -> None:
         self.model, self.moments = model, moments
@@ -32,18 +29,6 @@ class ClassSubset(Objective):
         if isinstance(kernel, LandmarkKernel) and kernel.num_scalar_features > _LANDMARKS < len(rows):
             kernel = approximate(kernel.exact_kernel, _LANDMARKS, method="landmarks", train_inputs=self.x, seed=0)
         self.narrow = LaplaceGP(kernel, model.likelihood, model.mean_module, hessian=model.hessian)
-        self.mode: Tensor | None = None
-
-    @property
-    def tolerance(self) -> float:
-        """A tenth of the standard error of the gradient, where the rows are some of all."""
-        return max(super().tolerance, 0.1 * len(self.x) ** -0.5 if self.is_part else 0.0)
-
-    def first_rows(self, size: int) -> None:
-        return None
-
-    def some_rows(self) -> Tensor | None:
-        return torch.arange(_TRIAL_ROWS, device=self.x.device) if len(self.x) > _TRIAL_ROWS else None
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         if rows is not None:
@@ -51,12 +36,6 @@ class ClassSubset(Objective):
         value = self.narrow.condition(self.x, self.y, start=self.mode).log_marginal_likelihood()
         self.mode = self.narrow.mode
         return value
-
-    def finish(self) -> Tensor:
-        return self.evidence()
-
-    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
-        return self.model.covar_module.exact_kernel, self.inputs
 
     @torch.no_grad()
     def loss(self, x: Tensor, y: Tensor) -> float:

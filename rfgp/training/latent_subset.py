@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from gpytorch.distributions import MultivariateNormal
-from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
@@ -19,17 +18,16 @@ from ..inference.latent.local_laplace import LaplaceAtMode, LocalLaplace, log_ev
 from . import timing
 from .ascent import NoValueError
 from .class_subset import ClassSubset
+from .few_rows import FewRows
 from .laplace import LaplaceObjective
 from .moments import DataMoments
-from .objectives import Objective
 from .session import Training
 from .starts import random_rows
 from .strategies import Maximization
 
 _FEW, _MORE, _HELD_OUT = 500, 1000, 1000
 _EVALUATIONS = 20, 12
-_TRIAL_EVALUATIONS, _TRIAL_ROWS = 6, 250
-_SHARE_OF_ERROR = 0.1
+_TRIAL_EVALUATIONS = 6
 
 
 class _WithoutFeatures:
@@ -46,10 +44,8 @@ class _WithoutFeatures:
         return x.new_zeros(*x.shape[:-1], 0)
 
 
-class LatentSubset(Objective):
+class LatentSubset(FewRows):
     """Laplace's evidence of the exact kernel on some rows (n,), or their cells, searched from the last mode."""
-
-    centers_inputs: ClassVar[bool] = False
 
     def __init__(self, model: Any, x: Tensor, y: Tensor, rows: Tensor, moments: DataMoments) -> None:
         self.model, self.moments = model, moments
@@ -58,23 +54,11 @@ class LatentSubset(Objective):
         self.functions = LatentFunctions(self.kernel, cells.mean, cells.likelihood)
         self.is_part, self.inputs = len(rows) < len(x), x[rows]
         self.x, self.y = self._cells(self.inputs, y[rows])
-        self.mode: Tensor | None = None
         self.latent: Tensor | None = None
 
     def _cells(self, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Checked rows, or the observed cells of tables."""
         return observed_cells(x, self.model.latent.targets(y, x))
-
-    @property
-    def tolerance(self) -> float:
-        """A tenth of the standard error of the gradient, where the rows are some of all."""
-        return max(super().tolerance, _SHARE_OF_ERROR * len(self.x) ** -0.5 if self.is_part else 0.0)
-
-    def first_rows(self, size: int) -> None:
-        return None
-
-    def some_rows(self) -> Tensor | None:
-        return torch.arange(_TRIAL_ROWS, device=self.x.device) if len(self.x) > _TRIAL_ROWS else None
 
     def _at_mode(self, rows: Tensor | None = None) -> LaplaceAtMode:
         x, y = (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])
@@ -87,12 +71,6 @@ class LatentSubset(Objective):
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         return log_evidence(self._at_mode(rows))
-
-    def finish(self) -> Tensor:
-        return self.evidence()
-
-    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
-        return self.model.covar_module.exact_kernel, self.inputs
 
     @torch.no_grad()
     def loss(self, x: Tensor, y: Tensor) -> float:
@@ -152,7 +130,7 @@ class FromFewRows(Maximization):
         training.source = "a random subset"
         return training.finish()
 
-    def _held_out_loss(self, training: Training, subset: LatentSubset | ClassSubset, x: Tensor, y: Tensor) -> float:
+    def _held_out_loss(self, training: Training, subset: FewRows, x: Tensor, y: Tensor) -> float:
         """What rows that none was learned from lose; without such rows every subset is as good as the last."""
         if not len(x):
             return 0.0

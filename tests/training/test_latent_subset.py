@@ -12,7 +12,7 @@ from gpytorch.means import ConstantMean
 import rfgp
 from rfgp.likelihoods import PoissonLikelihood
 from rfgp.models import LaplaceGP
-from rfgp.training import latent_subset
+from rfgp.training import few_rows, latent_subset
 from rfgp.training.coordinates import Coordinates
 from rfgp.training.latent_subset import LatentSubset
 from rfgp.training.moments import data_moments
@@ -37,8 +37,9 @@ def model_of(x, likelihood=None, **settings):
 @pytest.fixture
 def few(monkeypatch):
     """Few enough rows for a test."""
-    for name, value in {"_FEW": 50, "_MORE": 100, "_HELD_OUT": 100, "_TRIAL_ROWS": 30}.items():
+    for name, value in {"_FEW": 50, "_MORE": 100, "_HELD_OUT": 100}.items():
         monkeypatch.setattr(latent_subset, name, value)
+    monkeypatch.setattr(few_rows, "_TRIAL_ROWS", 30)
 
 
 def test_evidence_and_loss_are_those_of_the_exact_kernel():

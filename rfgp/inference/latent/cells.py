@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import torch
 from gpytorch.means import Mean, MultitaskMean
-from linear_operator import to_dense
 from torch import Tensor
 
+from ..local.cell_kernel import CellKernel, cells_of
 from .laplace import LatentFunctions
 from .task_terms import TaskFunctions
-
-
-def cells_of(x: Tensor, num_tasks: int) -> Tensor:
-    """Inputs (N, d) beside the number of every task, (N T, d + 1)."""
-    tasks = torch.arange(num_tasks, dtype=x.dtype, device=x.device).repeat(len(x))
-    return torch.cat([x.repeat_interleave(num_tasks, 0), tasks.unsqueeze(-1)], dim=-1)
 
 
 def observed_cells(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -35,55 +26,6 @@ def functions_of_cells(functions: LatentFunctions) -> LatentFunctions:
         return functions
     kernel = CellKernel(functions.kernel)
     return LatentFunctions(kernel, CellMean(functions.mean, latent.num_functions), latent.cell, functions.dtype)
-
-
-class CellKernel:
-    r"""A separable kernel of tasks as a scalar one of cells, :math:`k((x, t), (y, u)) = k(x, y) \Gamma_{tu}`."""
-
-    is_complex, has_output_factor = False, False
-
-    def __init__(self, kernel: Any) -> None:
-        self.kernel = kernel
-
-    @property
-    def total_outputscale(self) -> Tensor:
-        """One: the features contain all scales."""
-        return self._root.new_ones(())
-
-    @property
-    def num_scalar_features(self) -> int:
-        """The number of features of the scalar kernel times the rank of the root of the covariance of tasks."""
-        return int(self.kernel.num_scalar_features) * int(self._root.shape[-1])
-
-    @property
-    def _root(self) -> Tensor:
-        root: Tensor = self.kernel.output_factor().covariance_root
-        return root.double()
-
-    def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """Those of the kernel."""
-        parameters: Iterator[torch.nn.Parameter] = self.kernel.parameters()
-        return parameters
-
-    def output_factor(self, operator: None = None) -> Tensor:
-        """The same as the root of one output."""
-        return self.total_outputscale.reshape(1, 1)
-
-    def scalar_features(self, x: Tensor) -> Tensor:
-        """The features of cells (..., N, d + 1), in float64."""
-        scalar = self.kernel.scalar_features(x[..., :-1]).double()
-        return (scalar.unsqueeze(-1) * self._root[x[..., -1].long()].unsqueeze(-2)).flatten(-2)
-
-    def exact_kernel(self, x: Tensor, y: Tensor | None = None, diag: bool = False) -> Tensor:
-        """The exact covariance of cells (..., N, d + 1), (..., N, M), or its diagonal, (..., N)."""
-        scalar, covariance = self.kernel.separated()
-        y = x if y is None else y
-        first, second = x[..., -1].long(), y[..., -1].long()
-        if diag:
-            values: Tensor = scalar.exact_kernel(x[..., :-1], y[..., :-1], diag=True)
-            return values.double() * covariance[first, second]
-        matrix = to_dense(scalar.exact_kernel(x[..., :-1], y[..., :-1])).double()
-        return matrix * covariance[first.unsqueeze(-1), second.unsqueeze(-2)]
 
 
 class CellMean(Mean):

@@ -15,7 +15,7 @@ class CellKernel(torch.nn.Module):
     :param kernel: a kernel of T outputs with features.
     """
 
-    is_complex = False
+    is_complex, has_output_factor = False, False
 
     def __init__(self, kernel: Any) -> None:
         super().__init__()

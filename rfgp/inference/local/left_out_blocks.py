@@ -189,8 +189,8 @@ class _ConditioningWithout(LocalConditioning):
         self.num_neighbors = self.given + size
         self.groups = self.group_of[numbers.flatten().cpu()]
 
-    def _nearest(self, near: Tensor, points: Tensor) -> Tensor:
-        nearest = super()._nearest(near, points)
+    def _nearest(self, near: Tensor, points: Tensor, count: int) -> Tensor:
+        nearest = super()._nearest(near, points, count)
         is_same = self.group_of[nearest] == self.groups[points].unsqueeze(-1)
         kept = is_same.to(torch.uint8).argsort(dim=-1, stable=True)[:, : self.given]
         return nearest.gather(-1, kept)

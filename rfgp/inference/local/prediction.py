@@ -100,13 +100,13 @@ class LocalConditioning:
                 yield points.to(device), self.rows.partition.blocks[block].to(device)
             return
         for points in places.argsort(stable=True).split(_SHARED):
-            yield points.to(device), self._nearest(near, points).to(device)
+            yield points.to(device), self._nearest(near, points, self.num_neighbors).to(device)
 
-    def _nearest(self, near: Tensor, points: Tensor) -> Tensor:
+    def _nearest(self, near: Tensor, points: Tensor, count: int) -> Tensor:
         """The numbers (n, m) of the rows nearest to the points with numbers (n,)."""
         if not bool(near[points].square().sum(-1).isfinite().all()):
             raise checks.overflow(near[points])
-        return self.rows.nearest.query(near[points], self.num_neighbors or 1)
+        return self.rows.nearest.query(near[points], count)
 
 
 def _rows_of(values: Tensor, index: Tensor) -> Tensor:
