@@ -24,7 +24,7 @@ NEIGHBORS = (64, 128, 256)
 _FEWEST_ROWS, _LANDMARKS, _SCORED_ROWS = 50, 64, 300
 _SHARE_OF_TIME = 0.25
 _SMALLEST_GAIN = 0.03
-"""More neighbors cost more: they are taken where a row gains so many nats."""
+"""More neighbors cost more: they are taken where a target gains so many nats."""
 
 
 class Parts(NamedTuple):
@@ -65,10 +65,11 @@ def plain_kernel(kernel: str | Kernel) -> str | Kernel:
 def chosen_neighbors(parts: Parts, x: Tensor, y: Tensor) -> int:
     """The number of neighbors from which on more of them tell little, at the present parameters."""
     model, best = _probe(parts, x), NEIGHBORS[0]
+    smallest_gain = _SMALLEST_GAIN * y.numel() / len(y)
     score = neighbor_score(model, x, y, num_neighbors=best, num_rows=_SCORED_ROWS)
     for count in NEIGHBORS[1:]:
         other = neighbor_score(model, x, y, num_neighbors=count, num_rows=_SCORED_ROWS)
-        if other < score + _SMALLEST_GAIN:
+        if other < score + smallest_gain:
             break
         best, score = count, other
     return best

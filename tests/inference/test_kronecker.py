@@ -84,7 +84,7 @@ def test_gradcheck_of_the_log_determinant(name):
 def test_eigenvalues_below_zero_by_rounding_count_as_zero():
     left, right = with_spectrum([-1e-17, 1.0, 2.0]), with_spectrum([1.0, 1e17])
     assert kronecker.log_determinant(left, right).isfinite()
-    posterior = KroneckerPosterior(left, torch.ones(3, 2), right)
+    posterior = KroneckerPosterior(left, torch.ones(6, 1, dtype=torch.float64), right)
     assert posterior.mean.isfinite().all() and posterior.log_determinant.isfinite()
 
 

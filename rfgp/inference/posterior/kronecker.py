@@ -71,8 +71,9 @@ class KroneckerPosterior(GaussianPosterior):
 
     @torch.no_grad()
     def solve(self, rhs: Tensor) -> Tensor:
-        columns = rhs.mT.reshape(-1, *self._shrink.shape)
-        return (self._u @ ((self._u.mT @ columns @ self._v) * self._shrink) @ self._v.mT).flatten(-2).mT
+        columns = (self._u.mT @ rhs.unflatten(0, self._shrink.shape).flatten(1)).unflatten(1, (-1, rhs.shape[-1]))
+        shrunk = self._v @ (self._shrink.unsqueeze(-1) * (self._v.mT @ columns))
+        return (self._u @ shrunk.flatten(1)).unflatten(1, shrunk.shape[1:]).flatten(0, 1)
 
     @property
     def is_ill_conditioned(self) -> bool:
