@@ -31,6 +31,9 @@ from .folds import fold_labels
 from .kernels import is_rough
 from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, ModelSize, default_size, timed_size
 
+_OF_CELLS = 50
+"""Evaluations of the evidence of few cells, after which it gains nothing that other rows would show."""
+
 
 class RandomFeatureGP(BaseEstimator):
     """The base of :class:`RandomFeatureGPRegressor`, where its parameters are described, and the classifier."""
@@ -209,7 +212,7 @@ class RandomFeatureGP(BaseEstimator):
                 weights=weights,
                 strategy=self._strategy(model, y, parts.is_tuned),
                 time_limit=size.training_seconds,
-                max_evaluations=self.max_evaluations,
+                max_evaluations=min(self.max_evaluations, _OF_CELLS) if _has_few_cells(y) else self.max_evaluations,
                 progress=False,
             )
         return model, size.fit_seconds
@@ -218,9 +221,8 @@ class RandomFeatureGP(BaseEstimator):
         """From what parameters are found, where that is left open: little data where it tells as much."""
         if self.strategy != "auto":
             return self.strategy
-        is_small = bool(torch.isnan(y).any()) and y.numel() <= NUM_EXACT_ROWS
         is_several = isinstance(model.likelihood, DirichletClassificationLikelihood | MultitaskGaussianLikelihood)
-        if is_several and not is_small:
+        if is_several and not _has_few_cells(y):
             return Neighbors(initialize=not is_tuned)
         if model.block_size is not None:
             return "blocks"
@@ -248,6 +250,11 @@ class RandomFeatureGP(BaseEstimator):
                 raise ValueError(f'expected "auto", None or a number for num_neighbors, got {neighbors!r}; choose one')
             neighbors = proposed.num_neighbors
         return ModelSize(num_features, block_size, neighbors)
+
+
+def _has_few_cells(y: Tensor) -> bool:
+    """Whether targets are missing, and so few are known that their evidence is as cheap as any other score."""
+    return bool(torch.isnan(y).any()) and y.numel() <= NUM_EXACT_ROWS
 
 
 @contextmanager

@@ -25,6 +25,8 @@ _FEWEST_ROWS, _LANDMARKS, _SCORED_ROWS = 50, 64, 300
 _SHARE_OF_TIME = 0.25
 _SMALLEST_GAIN = 0.03
 """More neighbors cost more: they are taken where a target gains so many nats."""
+_NEGLIGIBLE_GAIN = 0.005
+"""Nats per target by which another kernel has to be better than the first ones: less is chance."""
 
 
 class Parts(NamedTuple):
@@ -47,14 +49,15 @@ def chosen_parts(make: MakeParts, kernel: str | Kernel, x: Tensor, y: Tensor, de
     if not isinstance(kernel, str) or kernel in NAMED:
         return make(kernel)
     checks.choice("kernel", kernel, ("auto", *NAMED))
-    if len(x) < _FEWEST_ROWS or bool(torch.isnan(y).any()):
+    if len(x) < _FEWEST_ROWS or bool(torch.isnan(y).any()) or not deadline.allows():
         return make(KERNELS[0])
     names = KERNELS[::2] if y.dim() > 1 else KERNELS
     options = {name: make(name) for name in names}
     limit = deadline.share(_SHARE_OF_TIME).left if deadline.is_set else None
     with torch.enable_grad():
         scores = compare({name: _probe(parts, x) for name, parts in options.items()}, x, y, time_limit=limit)
-    return options[next(iter(scores))]._replace(is_tuned=True)
+    least = max(scores.values()) - _NEGLIGIBLE_GAIN * y.numel() / len(y)
+    return options[next(name for name in names if scores[name] >= least)]._replace(is_tuned=True)
 
 
 def plain_kernel(kernel: str | Kernel) -> str | Kernel:

@@ -22,7 +22,7 @@ _SIZES = ((128, None), (128, 128), (256, 128), (512, 256), (1024, 256), (1024, 5
 _FIT_SHARE, _EVIDENCE_SHARE = 0.35, 0.03
 """The part of a time limit that the fit of the wide model may take: less where its evidence is evaluated again and
 again, because parameters cannot be found on few rows with the exact kernel."""
-_SMALLEST_TRAINING_SHARE = 0.2
+_SMALLEST_TRAINING_SHARE, _FEWEST_SECONDS = 0.2, 0.01
 _PROBE_ROWS = 2048
 _OPERATIONS_PER_SECOND, _MOST_OPERATIONS = 1e9, 5e9
 """Of predictions of rows by all others, for N rows with D features: N D^2 operations for every class."""
@@ -79,7 +79,7 @@ def timed_size(
             break
         chosen = size._replace(fit_seconds=cost)
     left = deadline.left - after - 2.0 * chosen.fit_seconds
-    return chosen._replace(training_seconds=max(left, _SMALLEST_TRAINING_SHARE * time_limit))
+    return chosen._replace(training_seconds=max(left, _SMALLEST_TRAINING_SHARE * time_limit, _FEWEST_SECONDS))
 
 
 @torch.no_grad()

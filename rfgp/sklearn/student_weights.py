@@ -9,7 +9,7 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from ..linalg.cholesky_factor import factor_of
-from ..training.near_groups import near_groups
+from ..training.near_groups import near_groups, searches
 
 _DEGREES, _NEIGHBORS, _PASSES, _CHUNK = 4.0, 16, 3, 512
 
@@ -27,7 +27,7 @@ def student_weights(model: Any) -> Tensor:
     """
     systems, rows = model.systems(), model.conditioned.sums.local
     targets, scales = systems.targets(rows.columns), systems.scales
-    groups = near_groups(rows.points(rows.x), torch.arange(len(rows.x)), _NEIGHBORS)
+    groups = near_groups(searches(rows.points(rows.x)), torch.arange(len(rows.x)), _NEIGHBORS)
     weights = torch.ones(len(groups), dtype=torch.float64)
     for _ in range(_PASSES):
         surprise = torch.cat([_surprises(systems, rows.x, targets, scales, weights, g) for g in groups.split(_CHUNK)])

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from .._support import checks
+from ..approximation.input_units import input_units
 from ..models import WeightSpaceGP
 from .climb import mean_log_density
 from .conditionals import Conditional
-from .near_groups import groups_of
+from .near_groups import near_groups, searches
 from .neighbors import NeighborObjective
 from .rollback import Rollback
 from .starts import random_rows
@@ -18,7 +19,7 @@ from .timing import Deadline
 from .tuning import Stage, Tuning
 
 _FIRST, _LAST = (Stage(900, 10, True),), (Stage(3000, 8, False),)
-_FINALISTS, _EVALUATIONS, _NEIGHBORS = 2, 100, 64
+_FINALISTS, _EVALUATIONS, _NEIGHBORS = 3, 100, 64
 _SHARE_OF_FIRST = 0.6
 
 
@@ -32,7 +33,7 @@ def compare(
 ) -> dict[str, float]:
     """Tune models for the same rows briefly, and return how well each predicts held-out rows, the best one first.
 
-    All lengthscales of a model are multiplied by one number first; the two best models learn one each. The models keep
+    All lengthscales of a model are multiplied by one number first; the three best models learn one each. The models keep
     these parameters, from which ``Neighbors(initialize=False)`` goes on; they are not conditioned.
 
     :param models: models that :class:`Neighbors` takes, by name.
@@ -118,4 +119,5 @@ def neighbor_score(
 
 
 def _score(conditional: Conditional, rows: Tensor, num_neighbors: int) -> float:
-    return mean_log_density(conditional, groups_of(conditional.kernel, conditional.x, rows, num_neighbors))
+    points = conditional.x.double() / input_units(conditional.kernel, conditional.x)
+    return mean_log_density(conditional, near_groups(searches(points), rows, num_neighbors))

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..inference.sums.mean_basis import mean_values
 from .conditionals import Conditional
 from .missing_cells import pairwise_covariance, positive_definite
-from .near_groups import groups_of
+from .near_groups import NearRows
 from .neighbor_scores import last_errors, student_log_density
 from .output_covariances import noise_covariance, output_covariance, write_covariance, write_noise
 from .output_variances import OutputVariances, profiled_variances
@@ -71,7 +71,7 @@ class MaskedOutputs(Conditional):
     def write(self) -> None:
         """Give the model the covariances of outputs and of noise, whose variances are learned from normal densities."""
         rows = random_rows(len(self.x), _ROWS).to(self.x.device)
-        self.profile(groups_of(self.kernel, self.x, rows, _NEIGHBORS))
+        self.profile(NearRows(self.x).groups(self.kernel, rows, _NEIGHBORS))
         scale, noise = self.variances.scale, self.variances.noise
         known = pairwise_covariance(self.residual)
         known.diagonal().mul_(scale / (scale + noise))

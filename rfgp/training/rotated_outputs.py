@@ -11,7 +11,7 @@ from torch import Tensor
 from ..inference.sums.mean_basis import mean_values
 from .conditionals import Conditional
 from .missing_cells import complete, pairwise_covariance
-from .near_groups import groups_of
+from .near_groups import NearRows
 from .neighbor_scores import last_errors, student_log_density
 from .output_covariances import noise_covariance, output_covariance, write_covariance, write_noise
 from .output_factors import autocorrelation_factors, joint_factors
@@ -60,7 +60,8 @@ class RotatedOutputs(Conditional):
 
     def _groups(self, num_neighbors: int, count: int = _ROWS) -> Tensor:
         """Some rows behind those near them."""
-        return groups_of(self.kernel, self.x, random_rows(len(self.x), count).to(self.x.device), num_neighbors)
+        rows = random_rows(len(self.x), count).to(self.x.device)
+        return NearRows(self.x).groups(self.kernel, rows, num_neighbors)
 
     def log_densities(self, groups: Tensor) -> Tensor:
         matrix, residual = covariance(self.kernel, self.x[groups]), self.residual[groups][..., self.leading]

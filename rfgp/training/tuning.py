@@ -15,7 +15,7 @@ from .climb import Climb, mean_log_density
 from .conditionals import Conditional
 from .coordinates import Coordinates
 from .moments import DataMoments
-from .near_groups import groups_of
+from .near_groups import NearRows
 from .starts import random_rows
 from .summary import FitStage
 from .timing import NEVER, Deadline
@@ -58,6 +58,7 @@ class Tuning:
         self.conditional, self.moments, self.deadline, self.report = conditional, moments, deadline, report
         self.coordinates = Coordinates(conditional.parts, moments)
         self.limit, self.used = limit, 0
+        self._near = NearRows(conditional.x)
         self.value = -math.inf
         self.ascent: Ascent | None = None
         self.stages: list[FitStage] = []
@@ -75,7 +76,7 @@ class Tuning:
         """Make stages as long as there is time."""
         for index, stage in enumerate(stages):
             limit = min(stage.evaluations, self.limit - self.used)
-            is_needless = not stage.is_tied and self.coordinates.lengthscales.sum() < 2
+            is_needless = self.stages and not stage.is_tied and self.coordinates.lengthscales.sum() < 2
             if limit < 1 or is_needless or (self.stages and not self.deadline.allows()):
                 return
             deadline = self.deadline.share(1.0 / (len(stages) - index))
@@ -94,9 +95,8 @@ class Tuning:
         return self.ascent is not None
 
     def _groups(self, rows: Tensor) -> Tensor:
-        conditional = self.conditional
-        size = _NEIGHBORS if len(conditional.x) > _FEW else _NEIGHBORS_OF_FEW
-        return groups_of(conditional.kernel, conditional.x, rows, size)
+        size = _NEIGHBORS if len(self.conditional.x) > _FEW else _NEIGHBORS_OF_FEW
+        return self._near.groups(self.conditional.kernel, rows, size)
 
     def _costs(self, rows: Tensor) -> tuple[float, float]:
         """Seconds a row: of the search for those near it, and of its log density, without what comes only once."""

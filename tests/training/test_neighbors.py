@@ -13,7 +13,7 @@ from torch.distributions import MultivariateNormal, StudentT
 
 import rfgp
 from rfgp.likelihoods import DirichletClassificationLikelihood
-from rfgp.training.near_groups import near_groups
+from rfgp.training.near_groups import NearRows, near_groups, searches
 from rfgp.training.neighbor_scores import class_moments, last_errors, student_log_density, transformed
 from rfgp.training.neighbors import NeighborObjective
 from rfgp.training.output_covariances import noise_covariance, output_covariance
@@ -77,12 +77,26 @@ def test_near_rows_are_the_nearest_others(columns):
     points = torch.randn(60, columns, generator=torch.Generator().manual_seed(0))
     points[:20] = points[0]
     rows = torch.tensor([3, 30, 59])
-    groups = near_groups(points, rows, 5)
+    groups = near_groups(searches(points), rows, 5)
     assert torch.equal(groups[:, -1], rows)
     assert not (groups[:, :-1] == rows.unsqueeze(-1)).any()
     wanted = torch.cdist(points[rows], points).sort(-1).values[:, 1:6]
     found = (points[groups[:, :-1]] - points[rows].unsqueeze(1)).norm(dim=-1)
     torch.testing.assert_close(found.sort(-1).values, wanted, atol=1e-6, rtol=1e-6)
+
+
+def test_few_inputs_have_near_rows_on_several_scales():
+    x = torch.rand(600, 1, generator=torch.Generator().manual_seed(0))
+    kernel, rows = RBFKernel(), torch.arange(40)
+    near = NearRows(x)
+    groups = near.groups(kernel, rows, 8)
+    assert all(len(set(group)) == 9 for group in groups.tolist())
+    distances = (x[groups[:, :-1]] - x[rows].unsqueeze(1)).abs().squeeze(-1)
+    nearest = (x[rows] - x.mT).abs().sort(-1).values[:, 1:5]
+    torch.testing.assert_close(distances.sort(-1).values[:, :4], nearest)
+    assert distances.amax(-1).median() > 5.0 * nearest[:, -1].median()
+    kernel.lengthscale = 2.0
+    assert near.groups(kernel, rows, 8) is groups
 
 
 def test_student_log_density():
@@ -182,6 +196,13 @@ def test_parameters_of_a_model_are_where_training_goes_on():
     factors, scale = conditional.factors, conditional.variances.scale[own]
     torch.testing.assert_close(factors * scale @ factors.mT, function)
     torch.testing.assert_close(factors * conditional.variances.noise[own] @ factors.mT, rest)
+
+
+def test_one_lengthscale_is_learned_from_where_it_is():
+    x = inputs(200)
+    model = regression(ScaleKernel(RBFKernel()))
+    summary = rfgp.fit(model, x, x[:, 0].sin(), strategy=rfgp.training.Neighbors(initialize=False), progress=False)
+    assert summary.evaluations > 0 and lengths(model).item() > 1.0
 
 
 def test_densities_of_outputs_are_those_in_their_units():
