@@ -23,8 +23,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures
 
 SMALL = {"num_features": 64, "max_evaluations": 12, "kernel": "matern32", "random_state": 0}
-QUICK = SMALL | {"num_features": 32, "max_evaluations": 4}
-EACH = [RandomFeatureGPRegressor(**QUICK), RandomFeatureGPClassifier(**QUICK), RandomFeatures(num_features=32)]
+QUICK = SMALL | {"num_features": 16, "max_evaluations": 1}
+EACH = [RandomFeatureGPRegressor(**QUICK), RandomFeatureGPClassifier(**QUICK), RandomFeatures(num_features=16)]
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*ends at the.*bound:UserWarning")
 
