@@ -20,6 +20,14 @@ def pytest_addoption(parser):
     )
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """The tests of a file run in one process, where what they share is made once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     """What collection makes stays to the end, so that the garbage collector need not look through it."""
