@@ -200,7 +200,7 @@ def test_sizes_by_default():
 
 @pytest.mark.parametrize(
     ("kernel", "block_size", "expected"),
-    [("matern32", "auto", 512), ("matern32", None, 1024), ("matern52", "auto", 1024), ("rbf", "auto", 1024)],
+    [("matern32", "auto", 512), ("matern32", None, 1024), ("matern52", "auto", 1024)],
 )
 def test_blocks_of_rough_kernels_take_fewer_landmarks(kernel, block_size, expected):
     x, y = regression(1200)
