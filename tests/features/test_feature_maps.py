@@ -32,7 +32,7 @@ from rfgp.features import (
 
 ROUNDING = 1e-10
 STANDARD_ERRORS = 5.0
-DRAWS = 300
+DRAWS = 500
 
 every_example = pytest.mark.parametrize("example", map_examples())
 
