@@ -1,5 +1,6 @@
 """Fixtures of all tests, and which of them run when: ``make smoke``, ``make test`` and ``make test-long``."""
 
+import gc
 import itertools
 
 import pytest
@@ -17,6 +18,25 @@ def pytest_addoption(parser):
         help="of a parametrized test: cases that have every value of every argument, the others with the tests marked "
         "long, or all (default: %(default)s)",
     )
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """The tests of a file run in one process, where what they share is made once."""
+    from xdist.scheduler import LoadFileScheduling
+
+    return LoadFileScheduling(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What collection makes stays to the end, so that the garbage collector need not look through it."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -42,7 +42,7 @@ median = float(torch.pdist(x).median())
 kernel = RBFKernel()
 kernel.lengthscale = median
 
-for candidate in rank_methods(kernel, num_features=256, train_inputs=x):
+for candidate in rank_methods(kernel, num_features=32 if SHORT else 256, train_inputs=x):
     error, lost = candidate.error, candidate.kl_per_point
     source = "closed form" if error.is_closed_form else f"simulated, ± {error.standard_error:.4f}"
     print(f"{candidate.method:26} KL {lost:8.3f}   error {error.relative_error:.4f} {source}")
@@ -140,7 +140,7 @@ locally_periodic = ScaleKernel(RBFKernel() * PeriodicKernel())
 locally_periodic.base_kernel.kernels[0].lengthscale = 5.0
 locally_periodic.base_kernel.kernels[1].period_length = 1.0
 exact = ScaleKernel(LinearKernel()) + locally_periodic + ScaleKernel(RBFKernel())
-approximate = rfgp.approximate(exact, num_features=257, train_inputs=time_of, seed=0)
+approximate = rfgp.approximate(exact, num_features=33 if SHORT else 257, train_inputs=time_of, seed=0)
 model = WeightSpaceGP(approximate, gpytorch.likelihoods.GaussianLikelihood())
 print(rfgp.fit(model, time_of, y, strategy=rfgp.training.Auto(initialize=False), max_evaluations=5 if SHORT else 40))
 

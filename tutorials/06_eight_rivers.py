@@ -91,7 +91,7 @@ print(f"{y.numel()} values, of which {int(broken.sum())} are missing")
 # themselves.
 
 # %%
-few, many, evaluations = (32, 64, 10) if SHORT else (128, 512, 150)
+few, many, evaluations = (32, 64, 3) if SHORT else (128, 512, 150)
 
 
 def predicted(kernel, likelihood, inputs, targets):

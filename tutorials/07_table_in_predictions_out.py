@@ -122,7 +122,7 @@ grid = {
     "functiontransformer": [FunctionTransformer(with_logarithms), "passthrough"],
     "randomfeaturegpregressor__kernel": ["linear", "rbf"] if SHORT else ["linear", "rbf", "matern32"],
 }
-search = GridSearchCV(pipeline, grid, cv=2 if SHORT else 3, n_jobs=2).fit(x_train, y_train)
+search = GridSearchCV(pipeline, grid, cv=2 if SHORT else 3, n_jobs=1 if SHORT else 2).fit(x_train, y_train)
 results = pd.DataFrame(search.cv_results_)
 results["step"] = ["none" if step == "passthrough" else "logarithms" for step in results.param_functiontransformer]
 print(results.pivot(index="param_randomfeaturegpregressor__kernel", columns="step", values="mean_test_score").round(3))

@@ -41,7 +41,7 @@ def test_no_method_covers_less_than_the_bound():
     x = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
     for kernel in (RBFKernel(), MaternKernel(nu=1.5)):
         kernel.lengthscale = 0.5
-        for width in (16, 64, 128):
+        for width in (16, 128):
             for candidate in rank_methods(kernel, width, x, methods=["fourier", "fourier_orthogonal", "landmarks"]):
                 assert candidate.coverage >= coverage_at_least(candidate.kl_per_point)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import functools
 import importlib
 import inspect
 import re
@@ -13,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import rooms
+from syntax import nodes
 
 import rfgp
 
@@ -63,9 +63,9 @@ def test_rooms_in_a_circle_are_an_error(monkeypatch):
         rooms.floors()
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_files_are_short(path):
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= MOST_LINES
+def test_files_are_short():
+    lines = {str(path.relative_to(ROOT)): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert {path: count for path, count in lines.items() if count > MOST_LINES} == {}
 
 
 def test_paragraphs_of_the_page_begin_a_sentence():
@@ -73,11 +73,6 @@ def test_paragraphs_of_the_page_begin_a_sentence():
     lines = PAGE.read_text(encoding="utf-8").splitlines()
     pairs = zip(["", *lines], lines, strict=False)
     assert [line for before, line in pairs if line[:1].islower() and (not before or before.endswith("."))] == []
-
-
-@functools.cache
-def parsed(path):
-    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
 
 
 def module_name(path):
@@ -106,8 +101,8 @@ def resolved(node, path):
 
 
 def imports(path):
-    nodes = (node for node in ast.walk(parsed(path)) if isinstance(node, ast.Import | ast.ImportFrom))
-    return [(name, node.lineno) for node in nodes for name in resolved(node, path)]
+    found = (node for node in nodes(path) if isinstance(node, ast.Import | ast.ImportFrom))
+    return [(name, node.lineno) for node in found for name in resolved(node, path)]
 
 
 def test_relative_imports_are_resolved():
@@ -143,13 +138,12 @@ PRIVATE = re.compile(r"_[a-z]\w*")
 
 def private_uses(path):
     """Private members of other objects than ``self`` and ``cls`` that a file reads, and does not define itself."""
-    tree = parsed(path)
-    own = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and is_self(node.value)}
-    own |= {node.name for node in ast.walk(tree) if isinstance(node, FUNCTIONS | ast.ClassDef)}
-    own |= {node.target.id for node in ast.walk(tree) if isinstance(node, ast.AnnAssign) and hasattr(node.target, "id")}
-    for node in ast.walk(tree):
-        is_private = isinstance(node, ast.Attribute) and PRIVATE.fullmatch(node.attr) and not is_self(node.value)
-        if is_private and node.attr not in own | {"_replace", "_asdict", "_fields", "_make"}:
+    read = [node for node in nodes(path) if isinstance(node, ast.Attribute) and PRIVATE.fullmatch(node.attr)]
+    own = {node.attr for node in read if is_self(node.value)} | {"_replace", "_asdict", "_fields", "_make"}
+    own |= {node.name for node in nodes(path) if isinstance(node, FUNCTIONS | ast.ClassDef)}
+    own |= {node.target.id for node in nodes(path) if isinstance(node, ast.AnnAssign) and hasattr(node.target, "id")}
+    for node in read:
+        if not is_self(node.value) and node.attr not in own:
             yield node.lineno, node.attr
 
 
@@ -233,9 +227,7 @@ def test_no_file_imports_itself_by_way_of_others():
 
 
 def test_no_assert_statements():
-    lines = [
-        (path.name, node.lineno) for path in FILES for node in ast.walk(parsed(path)) if isinstance(node, ast.Assert)
-    ]
+    lines = [(path.name, node.lineno) for path in FILES for node in nodes(path) if isinstance(node, ast.Assert)]
     assert not lines, f"raise a ValueError instead of asserting in {lines}"
 
 
@@ -245,8 +237,9 @@ def is_lazy(node):
     return is_typing or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
 
 
-def lazy_nodes(tree):
-    return {id(inner) for node in ast.walk(tree) if is_lazy(node) for inner in ast.walk(node)}
+def lazy_imports(path):
+    inner = (inner for node in nodes(path) if is_lazy(node) for inner in ast.walk(node))
+    return {node for node in inner if isinstance(node, ast.Import | ast.ImportFrom)}
 
 
 DOORS = {"rfgp.botorch": {"botorch"}, "rfgp.dask": {"dask"}, "rfgp.sklearn": {"sklearn"}}
@@ -256,11 +249,10 @@ DOORS = {"rfgp.botorch": {"botorch"}, "rfgp.dask": {"dask"}, "rfgp.sklearn": {"s
 def test_plotting_and_study_packages_are_imported_lazily():
     optional = {"botorch", "dask", "distributed", "matplotlib", "sklearn", "pandas", "pyarrow", "zarr"}
     for path in FILES:
-        tree = parsed(path)
-        lazy = lazy_nodes(tree)
+        lazy = lazy_imports(path)
         foreign = optional - DOORS.get(layer_of(module_name(path)), set())
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import | ast.ImportFrom) and id(node) not in lazy:
+        for node in nodes(path):
+            if isinstance(node, ast.Import | ast.ImportFrom) and node not in lazy:
                 assert not any(is_inside_any(name, foreign) for name in resolved(node, path)), (path, node.lineno)
 
 
@@ -324,7 +316,7 @@ def is_setter(function):
 
 
 def undocumented(path):
-    tree, module = parsed(path), module_name(path)
+    tree, module = nodes(path)[0], module_name(path)
     if ast.get_docstring(tree) is None and tree.body:
         yield path.name
     for node in public(tree.body, FUNCTIONS | ast.ClassDef):

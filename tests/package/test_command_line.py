@@ -15,6 +15,7 @@ import pytest
 from linear_operator.utils.errors import NotPSDError
 
 import rfgp
+from rfgp import study
 from rfgp.__main__ import main
 from rfgp.study.result import FILES
 
@@ -236,6 +237,7 @@ def test_a_terminal_without_the_signs_of_the_table(tmp_path, monkeypatch):
     (tmp_path / "table.csv").write_text(GOOD, encoding="utf-8")
     printed = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr("sys.stdout", printed)
+    monkeypatch.setattr(study.StudyResult, "save", lambda self, directory: [])
     options = ["--num-features", "8", "--seeds", "2", "--methods", "rademacher:real", "--out", str(tmp_path / "out")]
     assert main(["study", str(tmp_path / "table.csv"), "--target", "y", *options]) == 0
     printed.seek(0)

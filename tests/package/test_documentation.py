@@ -50,7 +50,10 @@ RFGP = [command[1:] for command in commands() if command[0] == "rfgp"]
 STUDIES = [arguments for arguments in RFGP if arguments[0] == "study"]
 TABLES = [arguments for arguments in RFGP if arguments[0] in ("fit", "predict")]
 WITH_EXAMPLES = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
-SLOW = {"likelihoods", "choosing_features", "streams", "study", "big_tables", "variational", "many_outputs", "gpytorch"}
+SLOW = {
+    *("likelihoods", "choosing_features", "streams", "study", "big_tables", "variational", "many_outputs", "gpytorch"),
+    *("estimators", "heteroscedastic"),
+}
 SIZED = pytest.mark.long("examples of the size that users have, which take seconds a page")
 
 

@@ -36,6 +36,7 @@ from gpytorch.likelihoods import (
 from gpytorch.models.exact_prediction_strategies import DefaultPredictionStrategy
 from gpytorch.priors import GammaPrior
 from linear_operator.operators import LinearOperator
+from syntax import nodes
 
 import rfgp
 
@@ -148,9 +149,7 @@ def test_private_attributes_exist(name):
     assert hasattr(ATTRIBUTES[name](), name)
 
 
-@functools.cache
-def sources():
-    return [ast.parse(path.read_text(encoding="utf-8")) for path in sorted(ROOT.rglob("*.py"))]
+FILES = sorted(ROOT.rglob("*.py"))
 
 
 def is_private(name):
@@ -159,15 +158,15 @@ def is_private(name):
 
 @functools.cache
 def attributes(context):
-    nodes = (node for tree in sources() for node in ast.walk(tree) if isinstance(node, ast.Attribute))
-    return {node.attr for node in nodes if isinstance(node.ctx, context) and is_private(node.attr)}
+    found = (node for path in FILES for node in nodes(path) if isinstance(node, ast.Attribute))
+    return {node.attr for node in found if isinstance(node.ctx, context) and is_private(node.attr)}
 
 
 @functools.cache
 def private_names_of(path):
     """What a file reads of private names: attributes, and names that it imports."""
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in nodes(path):
         if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Load) and is_private(node.attr):
             found.add(node.attr)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(FOREIGN):
@@ -177,7 +176,7 @@ def private_names_of(path):
 
 def test_private_names_are_read_in_one_file_alone():
     foreign = set(ATTRIBUTES) - names_defined_in_rfgp()
-    for path in sorted(ROOT.rglob("*.py")):
+    for path in FILES:
         found = foreign & set(private_names_of(path))
         assert not found or path.name in PRIVATE, f"{path.name} reads {sorted(found)}; do it in gpytorch_names.py"
     known = {name for file in PRIVATE for name in private_names_of(ROOT / "_support" / file)}
@@ -186,10 +185,10 @@ def test_private_names_are_read_in_one_file_alone():
 
 @functools.cache
 def names_defined_in_rfgp():
-    nodes = [node for tree in sources() for node in ast.walk(tree)]
-    functions = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.ClassDef)}
-    variables = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    modules = {path.stem for path in ROOT.rglob("*.py")}
+    known = [node for path in FILES for node in nodes(path)]
+    functions = {node.name for node in known if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+    variables = {node.id for node in known if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    modules = {path.stem for path in FILES}
     return functions | variables | modules | attributes(ast.Store)
 
 

@@ -83,7 +83,9 @@ CALLS = {
     "predicted_error": lambda: selection.predicted_error(
         rfgp.approximate(PolynomialKernel(2), 8, input_dim=2, method="tensor_sketch", seed=0), X, seed=1
     ),
-    "rank_methods": lambda: selection.rank_methods(PolynomialKernel(2), 8, X, seed=1),
+    "rank_methods": lambda: selection.rank_methods(
+        PolynomialKernel(2), 8, X, methods=["tensor_sketch:real", "landmarks"], seed=1
+    ),
     "suggest_num_features": lambda: selection.suggest_num_features(RBFKernel(), X, kl_per_point=1.0, seed=1),
     "propagate": lambda: sensitivity.propagate(fitted(), [sensitivity.Uniform(0.0, 1.0)] * 2, generator=generator()),
     "RandomFeatureGPClassifier": lambda: sklearn.RandomFeatureGPClassifier(num_features=8, random_state=0).fit(

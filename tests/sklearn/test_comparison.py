@@ -16,7 +16,7 @@ from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 from rfgp.sklearn.calibration import choose_power, tempered
 from rfgp.sklearn.comparison import Rows
 
-SMALL = {"num_features": 64, "max_evaluations": 12, "kernel": "matern32", "random_state": 0}
+SMALL = {"num_features": 32, "max_evaluations": 6, "kernel": "matern32", "random_state": 0}
 WORSE = "rows that were held out are predicted better by"
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*ends at the.*bound:UserWarning", f"ignore:{WORSE}:UserWarning")

@@ -23,8 +23,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures
 
 SMALL = {"num_features": 64, "max_evaluations": 12, "kernel": "matern32", "random_state": 0}
-QUICK = SMALL | {"num_features": 32, "max_evaluations": 4}
-EACH = [RandomFeatureGPRegressor(**QUICK), RandomFeatureGPClassifier(**QUICK), RandomFeatures(num_features=32)]
+QUICK = SMALL | {"num_features": 16, "max_evaluations": 1}
+EACH = [RandomFeatureGPRegressor(**QUICK), RandomFeatureGPClassifier(**QUICK), RandomFeatures(num_features=16)]
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*ends at the.*bound:UserWarning")
 
@@ -200,7 +200,7 @@ def test_sizes_by_default():
 
 @pytest.mark.parametrize(
     ("kernel", "block_size", "expected"),
-    [("matern32", "auto", 512), ("matern32", None, 1024), ("matern52", "auto", 1024), ("rbf", "auto", 1024)],
+    [("matern32", "auto", 512), ("matern32", None, 1024), ("matern52", "auto", 1024)],
 )
 def test_blocks_of_rough_kernels_take_fewer_landmarks(kernel, block_size, expected):
     x, y = regression(1200)

@@ -205,11 +205,10 @@ def test_lengthscales_that_the_user_has_set_stay():
 
 
 @pytest.mark.usefixtures("float64_default")
-@pytest.mark.parametrize("fold", range(3))
-def test_diabetes_from_defaults(fold):
+def test_diabetes_from_defaults():
     x, y = (torch.as_tensor(part, dtype=torch.float64) for part in load_diabetes(return_X_y=True))
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
-    test, train = order[fold::3], torch.cat([order[i::3] for i in range(3) if i != fold])
+    test, train = order[::3], torch.cat([order[1::3], order[2::3]])
     kernel = rfgp.approximate(ScaleKernel(RBFKernel()), 64, input_dim=10, seed=0)
     model = WeightSpaceGP(kernel, GaussianLikelihood(), ConstantMean())
     rfgp.fit(model, x[train], y[train])

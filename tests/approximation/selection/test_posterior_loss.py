@@ -37,7 +37,7 @@ METHODS = ("fourier", "landmarks")
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_loss_is_the_mean_divergence_and_coverage_of_simulated_targets(name):
-    x, draws = uniform(60), 80
+    x, draws = uniform(60), 50
     kernel = rfgp.approximate(matern(), 20, method=name, train_inputs=x, seed=0)
     test = PosteriorTest(x, seed=0, noise=NOISE)
     loss = test.loss(kernel)
@@ -138,7 +138,7 @@ def test_features_are_not_made_from_the_rows_that_they_are_held_against(monkeypa
 
 
 def test_suggested_numbers_pass_a_test_that_had_no_part_in_the_search():
-    x, kernel = uniform(200), RBFKernel()
+    x, kernel = uniform(400), RBFKernel()
     kernel.lengthscale = 0.5
     for seed in range(2):
         width = suggest_num_features(kernel, x, kl_per_point=0.6, method="fourier", seed=seed)

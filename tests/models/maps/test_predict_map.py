@@ -39,8 +39,10 @@ def small_parts(monkeypatch):
 
 @pytest.fixture(scope="module")
 def processes():
-    """Two workers that start like new programs."""
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
+    """Two workers that start from a process that has imported the package, and know nothing of this one."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["rfgp.training"])
+    with ProcessPoolExecutor(2, mp_context=context) as executor:
         yield executor
 
 
