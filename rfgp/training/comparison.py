@@ -33,8 +33,8 @@ def compare(
 ) -> dict[str, float]:
     """Tune models for the same rows briefly, and return how well each predicts held-out rows, the best one first.
 
-    All lengthscales of a model are multiplied by one number first; the three best models learn one each. The models keep
-    these parameters, from which ``Neighbors(initialize=False)`` goes on; they are not conditioned.
+    All lengthscales of a model are multiplied by one number first; the three best models learn one each. The models
+    keep these parameters, from which ``Neighbors(initialize=False)`` goes on; they are not conditioned.
 
     :param models: models that :class:`Neighbors` takes, by name.
     :param x: inputs (N, d).
