@@ -54,6 +54,21 @@ def blocks():
     return WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood(), block_size=6), (x, y, None)
 
 
+def class_blocks():
+    x, y = wave()
+    likelihood = rfgp.likelihoods.DirichletClassificationLikelihood(num_classes=3)
+    kernel = rfgp.approximate(gpytorch.kernels.MaternKernel(nu=1.5), 8, method="landmarks", train_inputs=x, seed=0)
+    return WeightSpaceGP(kernel, likelihood, block_size=6), (x, y.round().long() + 1, None)
+
+
+def output_blocks():
+    x, y = wave()
+    exact = gpytorch.kernels.MultitaskKernel(gpytorch.kernels.MaternKernel(nu=1.5), num_tasks=2, rank=1)
+    kernel = rfgp.approximate(exact, 8, method="landmarks", train_inputs=x, seed=0)
+    likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(2)
+    return WeightSpaceGP(kernel, likelihood, block_size=6), (x, torch.stack([y, y * y], -1), None)
+
+
 def draws():
     return gaussian(num_draws=2), (*wave(), None)
 
@@ -75,7 +90,8 @@ def many_classes():
     return WeightSpaceGP(kernel, likelihood), (x, torch.arange(ROWS) % 37, None)
 
 
-STREAMS |= {"outputs": outputs, "blocks": blocks, "draws": draws, "keeps data": keeps, "many classes": many_classes}
+STREAMS |= {"blocks": blocks, "blocks of classes": class_blocks, "blocks of outputs": output_blocks}
+STREAMS |= {"outputs": outputs, "draws": draws, "keeps data": keeps, "many classes": many_classes}
 
 
 @pytest.mark.parametrize("batch", [1, 7, 10])
