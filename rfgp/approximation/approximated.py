@@ -48,8 +48,9 @@ def approximated(
         feature_map=method if isinstance(method, FeatureMap) else None,
     )
     of_kernel = family(kernel)
-    is_landmarks = request.method is not None and request.method.is_landmarks
-    return of_kernel.with_landmarks(request) if is_landmarks else of_kernel.approximate(request)
+    if request.method is not None and request.method.is_of_whole:
+        return of_kernel.on_grid(request) if request.method.is_grid else of_kernel.with_landmarks(request)
+    return of_kernel.approximate(request)
 
 
 def with_features(kernel: Kernel) -> Any:

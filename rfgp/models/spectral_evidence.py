@@ -32,7 +32,7 @@ class SpectralEvidence:
     """
 
     def __init__(self, model: WeightSpaceGP) -> None:
-        self.model, self.statistics = model, model.statistics
+        self.model, self.statistics = model, model.regression().of_features(model.statistics)
         values, self.vectors = torch.linalg.eigh(self.statistics.gram[0])
         self.eigenvalues = values.clamp_min(0.0)
 

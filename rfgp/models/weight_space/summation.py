@@ -41,7 +41,7 @@ class FeatureSummation(Summation[FeatureSums]):
         model, kernel = self.model, self.model.covar_module
         has_all = model.contains_noise
         found = [
-            *(kernel.parameters() if has_all or model.residual != "none" else kernel.feature_parameters()),
+            *(kernel.parameters() if has_all or model.residual != "none" else kernel.summed_parameters()),
             *(model.likelihood.parameters() if has_all else model.noise.parameters().values()),
         ]
         return [p for p in {id(p): p for p in found}.values() if p.requires_grad]
