@@ -13,14 +13,17 @@ from ..kernels.operator_valued import without_dims
 from ..linalg.frequency_grid import FrequencyGrid
 from .exact_parameters import ExactParameters
 from .family import family
-from .grid_choice import bounds_of, chosen_grid
+from .grid_choice import GridChoice, bounds_of
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
 from .reference_tensor import reference_tensor
 from .registry import described
 from .request import Request
-from .spectral_weights import GridFrequencies, weights_on_grid, zero_and
+from .spectral_weights import GridFrequencies, zero_and
 from .values import accurate_values
 from .waves import Waves
+
+_BETTER, _NEGLIGIBLE = 0.5, 1e-4
+"""A grid is replaced by one with which at most this share of what it loses is lost, if that is not negligible."""
 
 
 class FourierGridKernel(ExactParameters, RandomFeatureKernel):
@@ -35,6 +38,7 @@ class FourierGridKernel(ExactParameters, RandomFeatureKernel):
     :param base_kernel: an exact kernel with a spectral density: a sum, scaled or not, of stationary kernels of some
         columns, their products over different columns, and products with periodic kernels.
     :param grid: the frequencies, and the box in which inputs lie.
+    :param num_features: how many features the grid may have for other parameters; default: as many as lose little.
     :raises ValueError: for a kernel without a spectral density, or more than three columns.
 
     Source: Greengard, Rachh and Barnett (2022), arXiv 2210.10210.
@@ -44,11 +48,13 @@ class FourierGridKernel(ExactParameters, RandomFeatureKernel):
     spacing: Tensor
     bounds: Tensor
 
-    def __init__(self, base_kernel: Kernel, grid: FrequencyGrid) -> None:
+    def __init__(self, base_kernel: Kernel, grid: FrequencyGrid, num_features: int | None = None) -> None:
         checks.instance("base_kernel", base_kernel, Kernel, "an exact GPyTorch kernel", "such as an RBFKernel()")
         checks.instance("grid", grid, FrequencyGrid, "a FrequencyGrid", "see rfgp.approximate")
+        most = None if num_features is None else checks.positive_integer("num_features", num_features)
         super().__init__(active_dims=base_kernel.active_dims)
         self.base_kernel = base_kernel
+        self.num_features = most
         for name in ("orders", "spacing", "bounds"):
             self.register_buffer(name, getattr(grid, name).detach().clone())
         with torch.no_grad():
@@ -72,7 +78,8 @@ class FourierGridKernel(ExactParameters, RandomFeatureKernel):
 
     @property
     def summed_amplitudes(self) -> Tensor:
-        weights = self._weights().clamp_min(torch.finfo(torch.float64).tiny).sqrt()  # not zero, where roots have none
+        weights, _ = self._weights()
+        weights = weights.clamp_min(torch.finfo(torch.float64).tiny).sqrt()  # not zero, where roots have no gradient
         return torch.cat([weights, weights[..., 1:]], dim=-1)
 
     def active_features(self, x: Tensor) -> Tensor:
@@ -80,8 +87,8 @@ class FourierGridKernel(ExactParameters, RandomFeatureKernel):
         return (grid.features(grid.phases(x)) * self.summed_amplitudes.unsqueeze(-2)).to(x.dtype)
 
     def active_residual_variance(self, x: Tensor) -> Tensor:
-        weights = self._weights()
-        missing = self._prior() - 2.0 * weights.sum(-1) + weights[..., 0]
+        weights, total = self._weights()
+        missing = total - 2.0 * weights.sum(-1) + weights[..., 0]
         floor = torch.finfo(x.dtype).tiny  # not zero, where its root has no gradient
         return missing.clamp_min(floor).unsqueeze(-1).expand(*missing.shape, x.shape[-2]).to(x.dtype)
 
@@ -91,25 +98,29 @@ class FourierGridKernel(ExactParameters, RandomFeatureKernel):
 
     def active_waves(self, input_dim: int) -> Waves:
         checks.inputs(self.spacing.unsqueeze(0), input_dim)
-        weights = torch.cat([self._weights()[..., :1], 2.0 * self._weights()[..., 1:]], dim=-1)
+        weights, _ = self._weights()
+        weights = torch.cat([weights[..., :1], 2.0 * weights[..., 1:]], dim=-1)
         like = reference_tensor(self)
         return Waves((zero_and(self.orders) * self.spacing).to(like), weights.sqrt().unsqueeze(-1).to(like))
 
-    def _weights(self) -> Tensor:
-        """The weights of zero and of the orders, (..., H + 1), in float64, whose sum is at most the prior variance."""
-        weights = spectral_weights(self.base_kernel, zero_and(self.orders), self.spacing.double())
-        zero, others = weights[..., :1], weights[..., 1:]
-        left = self._prior().unsqueeze(-1) - 2.0 * others.sum(-1, keepdim=True)
-        return torch.cat([torch.minimum(zero, left).clamp_min(0.0), others], dim=-1)
+    @torch.no_grad()
+    def regrid(self) -> bool:
+        """Take the best grid for the present parameters where much less is lost with it, and say whether."""
+        grids = choice(self.base_kernel, self.bounds.double())
+        best, present = grids.best(self.num_features), grids.loss(self.active_frequency_grid)
+        is_better = best.lost < _BETTER * present.lost and present.lost > _NEGLIGIBLE
+        if is_better:
+            self.orders, self.spacing = best.grid.orders, best.grid.spacing.to(self.spacing)
+        return is_better
 
-    def _prior(self) -> Tensor:
-        """The prior variance (...), in float64."""
-        zero = self.spacing.double().new_zeros(1, self.input_dim)
-        return accurate_values(self.base_kernel, zero, zero, diag=True).squeeze(-1)
+    def _weights(self) -> tuple[Tensor, Tensor]:
+        """The weights of zero and of the orders, (..., H + 1), and the sum of those of all orders, (...)."""
+        return spectral_weights(self.base_kernel, zero_and(self.orders), self.spacing.double())
 
     def _with_base(self, base_kernel: Kernel) -> FourierGridKernel:
         base_kernel.active_dims = self.active_dims
-        return FourierGridKernel(base_kernel, self.active_frequency_grid).train(self.training)
+        twin = FourierGridKernel(base_kernel, self.active_frequency_grid, self.num_features)
+        return twin.train(self.training)
 
     def __getitem__(self, index: Any) -> FourierGridKernel:
         return self._with_base(without_dims(self.base_kernel)[index]) if self.batch_shape else self
@@ -122,10 +133,17 @@ class FourierGridKernel(ExactParameters, RandomFeatureKernel):
         return f"{type(self).__name__}({described(self.base_kernel)})"
 
 
-def spectral_weights(kernel: Kernel, orders: Tensor, spacing: Tensor) -> Tensor:
-    """The spectral density of a kernel at orders (J, d) of a grid, times the volume of a cell, (..., J)."""
+def spectral_weights(kernel: Kernel, orders: Tensor, spacing: Tensor) -> tuple[Tensor, Tensor]:
+    """The spectral density at zero and other orders (J, d) of a grid, times the volume of a cell, and the sum of all.
+
+    Where the density at zero is infinite, its weight is what the others leave of the sum.
+    """
     at = GridFrequencies.of(orders * spacing, spacing)
-    return weights_on_grid(family(kernel).spectral_weights(at), at)
+    weights = family(kernel).spectral_weights(at)
+    values = weights.in_all(at, frozenset(at.dims))
+    left = weights.total - 2.0 * values[..., 1:].sum(-1)
+    zero = torch.minimum(values[..., 0], left).clamp_min(0.0).unsqueeze(-1)
+    return torch.cat([zero, values[..., 1:]], dim=-1), weights.total
 
 
 def grid_kernel(kernel: Kernel, request: Request) -> FourierGridKernel:
@@ -143,13 +161,25 @@ def grid_kernel(kernel: Kernel, request: Request) -> FourierGridKernel:
             'as "fourier_orthogonal" or "landmarks"'
         )
 
-    def weights(orders: Tensor, spacing: Tensor) -> Tensor:
-        found = spectral_weights(kernel, orders, spacing)
-        return found.reshape(-1, found.shape[-1]).mean(0)
+    num_features = None if request.is_open_ended else request.num_features
+    with torch.no_grad():
+        return FourierGridKernel(kernel, choice(kernel, bounds).best(num_features).grid, num_features)
+
+
+def choice(kernel: Kernel, bounds: Tensor) -> GridChoice:
+    """The choice of a grid for a kernel with its present parameters; batches are averaged."""
+
+    def weights(orders: Tensor, spacing: Tensor) -> tuple[Tensor, Tensor]:
+        found, total = spectral_weights(kernel, zero_and(orders), spacing)
+        return found.reshape(-1, found.shape[-1]).mean(0), total.mean()
 
     def values(differences: Tensor) -> Tensor:
         found = accurate_values(kernel, differences, torch.zeros_like(differences[:1])).squeeze(-1)
         return found.reshape(-1, found.shape[-1]).mean(0)
 
-    with torch.no_grad():
-        return FourierGridKernel(kernel, chosen_grid(weights, values, bounds, request.num_features))
+    return GridChoice(weights, values, bounds)
+
+
+def regrid(kernel: torch.nn.Module) -> bool:
+    """Give the grids inside a kernel other frequencies where their parameters have others; whether any has changed."""
+    return any([part.regrid() for part in kernel.modules() if isinstance(part, FourierGridKernel)])

@@ -40,6 +40,13 @@ class GridFrequencies(NamedTuple):
         return self.values[:, list(self.dims)]
 
     @property
+    def copies(self) -> Tensor:
+        """Where the periodic kernel has copies of the origin, as far as two periods, (n, k)."""
+        shifts = torch.arange(-2.0, 3.0, dtype=self.cell.dtype, device=self.cell.device)
+        numbers = torch.cartesian_prod(*[shifts] * len(self.dims)).reshape(-1, len(self.dims))
+        return numbers * (2.0 * torch.pi / self.cell[list(self.dims)])
+
+    @property
     def volume(self) -> Tensor:
         """The volume of a cell in these columns."""
         return self.cell[list(self.dims)].prod()
@@ -56,10 +63,17 @@ class SpectralWeights(NamedTuple):
 
     :param values: (..., J).
     :param dims: these columns.
+    :param total: the sum of the values at all frequencies of a grid, (...): the variance of the periodic kernel.
     """
 
     values: Tensor
     dims: frozenset[int]
+    total: Tensor
+
+    def scaled(self, scale: Tensor) -> SpectralWeights:
+        """Those of the kernel times numbers (...)."""
+        factor = scale.double()
+        return SpectralWeights(factor.unsqueeze(-1) * self.values, self.dims, factor * self.total)
 
     def in_all(self, at: GridFrequencies, dims: frozenset[int]) -> Tensor:
         """The values for more columns: zero where a frequency is not zero in one of the others."""
@@ -75,7 +89,7 @@ class SpectralWeights(NamedTuple):
     def plus(self, other: SpectralWeights, at: GridFrequencies) -> SpectralWeights:
         """Those of a sum of kernels."""
         dims = self.dims | other.dims
-        return SpectralWeights(self.in_all(at, dims) + other.in_all(at, dims), dims)
+        return SpectralWeights(self.in_all(at, dims) + other.in_all(at, dims), dims, self.total + other.total)
 
     def times(self, other: SpectralWeights) -> SpectralWeights:
         """Those of a product of kernels of different columns; a ValueError for common ones."""
@@ -84,7 +98,7 @@ class SpectralWeights(NamedTuple):
                 "expected factors of different columns, or a periodic one, in a product on a Fourier grid, got two "
                 'stationary ones of the same columns; use method="fourier" or "landmarks"'
             )
-        return SpectralWeights(self.values * other.values, self.dims | other.dims)
+        return SpectralWeights(self.values * other.values, self.dims | other.dims, self.total * other.total)
 
 
 def no_density(kernel: object) -> ValueError:
@@ -93,11 +107,6 @@ def no_density(kernel: object) -> ValueError:
         f'expected a stationary kernel with a spectral density for "fourier_grid", got {type(kernel).__name__}; use '
         'another method, such as "landmarks"'
     )
-
-
-def weights_on_grid(weights: SpectralWeights, at: GridFrequencies) -> Tensor:
-    """The weights in all columns, (..., J)."""
-    return weights.in_all(at, frozenset(at.dims))
 
 
 def convolved(values: Tensor, lines: Tensor, shares: Tensor) -> Tensor:

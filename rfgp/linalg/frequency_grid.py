@@ -36,6 +36,15 @@ class FrequencyGrid(NamedTuple):
         """The largest order of every input."""
         return half_of(self.orders)
 
+    @property
+    def middle(self) -> Tensor:
+        """The middle of the box as a row of the inputs, (1, d)."""
+        point = self.bounds.mean(0, keepdim=True)
+        if self.columns is None:
+            return point
+        width = int(self.columns.max()) + 1
+        return point.new_zeros(1, width).index_copy(-1, self.columns, point)
+
     def phases(self, x: Tensor) -> Tensor:
         """The products h (x - c), (..., N, d), in float64; a ValueError outside the bounds."""
         inputs = (x if self.columns is None else x.index_select(-1, self.columns)).double()

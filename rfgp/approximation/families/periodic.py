@@ -143,7 +143,7 @@ class ConstantFamily(LeafFamily):
 
     def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
         constant = self.kernel.constant.double()
-        return SpectralWeights(constant.unsqueeze(-1).expand(*constant.shape, len(at.values)), frozenset())
+        return SpectralWeights(constant.unsqueeze(-1).expand(*constant.shape, len(at.values)), frozenset(), constant)
 
     def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Any]:
         return {"coefficients": self.kernel.constant}

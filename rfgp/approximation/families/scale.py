@@ -155,8 +155,7 @@ class ScaleFamily(WrapperFamily):
         return FeatureScaleKernel(kernel, self.kernel)
 
     def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
-        weights = self.inner.spectral_weights(self._inside(at))
-        return weights._replace(values=self.kernel.outputscale.double().unsqueeze(-1) * weights.values)
+        return self.inner.spectral_weights(self._inside(at)).scaled(self.kernel.outputscale)
 
     def spectral_lines(self, at: GridFrequencies) -> tuple[Tensor, Tensor] | None:
         lines = self.inner.spectral_lines(self._inside(at))

@@ -27,6 +27,7 @@ from ..power_series import exponential_series, maclaurin
 from ..reference_tensor import reference_tensor
 from ..request import Request
 from ..spectral_weights import GridFrequencies, SpectralWeights, no_density
+from ..values import accurate_values
 from .leaf import LeafFamily
 
 
@@ -70,7 +71,8 @@ class FourierFamily(LeafFamily):
         parameters = {name: value.double() for name, value in self.spectral_parameters().items()}
         density = self.spectrum.density_at(frequencies, **parameters)
         values = density * (at.volume / torch.linalg.det(scaling).abs()).unsqueeze(-1)
-        return SpectralWeights(values, frozenset(at.dims))
+        total = accurate_values(self.kernel, at.copies, torch.zeros_like(at.copies[:1])).sum((-2, -1))
+        return SpectralWeights(values, frozenset(at.dims), total)
 
     def spectral_parameters(self) -> dict[str, Tensor]:
         """Parameters of the kernel that the spectral density takes; differentiable."""
