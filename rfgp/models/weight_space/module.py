@@ -69,9 +69,8 @@ class WeightSpaceModule(gpytorch.Module):
     @property
     def _raises_noise(self) -> bool:
         """Whether the features lack the same variance everywhere, that is noise in training."""
-        residual, grid = RESIDUALS[self.residual], self.covar_module.frequency_grid
-        is_noise = residual is not None and residual.is_noise
-        return is_noise and grid is not None and isinstance(self._noise, IndependentNoise)
+        is_grid = self.covar_module.frequency_grid is not None and self.block_size is None
+        return is_grid and self.residual != "vfe" and isinstance(self._noise, IndependentNoise)
 
     def _missing_variance(self) -> Tensor:
         middle = self.covar_module.frequency_grid.middle
