@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,17 +31,18 @@ class GridEvidence(Evidence):
     r"""The evidence of all rows, on the grid for parameters from few rows, then on that for its own parameters.
 
     What a grid cuts off is noise r for few rows. Many rows see that it is a process, and inflate the kernel to fit it:
-    where there are more than :math:`D \sigma^2/(2 r)` for D features, random ones of so many say what the kernel is, and
-    all of them what noise and mean are.
+    where there are more than :math:`D \sigma^2/(2 r)` for D features, so many random rows say what the kernel is, and
+    all rows what noise and mean are.
     """
 
     def learn(self, training: Training) -> float:
         if training.initialize:
             _learn_from_few(training)
-        rows = _rows_for_kernel(training)
+        objective: Any = training.objective
+        rows = _rows_for_kernel(training.model, objective)
         if rows is None:
             return _maximize_on_grids(training)
-        some = WeightSpaceObjective(training.model, *training.objective.data(rows))
+        some = WeightSpaceObjective(training.model, *objective.data(rows))
         for _ in range(_ROUNDS):
             limit = training.limit - training.used
             if limit < 1:
@@ -81,9 +83,8 @@ def _learn_from_few(training: Training) -> None:
 
 
 @torch.no_grad()
-def _rows_for_kernel(training: Training) -> Tensor | None:
+def _rows_for_kernel(model: Any, objective: Any) -> Tensor | None:
     """The rows that say what the kernel is; None for all."""
-    model, objective = training.model, training.objective
     kernel, data = model.covar_module, objective.data(random_rows(len(objective.x), _FEW))
     noise = model.noise.smallest(checked_rows(model, *data))
     cut_off = float(kernel.residual_variance(data[0][:1]).max())
