@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from ..linalg.frequency_grid import FrequencyGrid
 from .exact_parameters import ExactParameters
 from .family import family
 from .grid_choice import GridChoice, bounds_of
+from .map_holder import GridHolder
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
 from .reference_tensor import reference_tensor
 from .registry import described
@@ -26,7 +28,7 @@ _BETTER, _NEGLIGIBLE = 0.5, 1e-4
 """A grid is replaced by one with which at most this share of what it loses is lost, if that is not negligible."""
 
 
-class FourierGridKernel(ExactParameters, RandomFeatureKernel):
+class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
     r"""A stationary kernel with the features of a grid of frequencies :math:`\omega_j = h j`.
 
     .. math:: k(x, y) \approx \sum_j w_j \cos(\omega_j^\top (x - y)), \qquad w_j = S(\omega_j) \prod_a h_a
@@ -127,6 +129,13 @@ class FourierGridKernel(ExactParameters, RandomFeatureKernel):
 
     def expand_batch(self, *sizes: Any) -> FourierGridKernel:
         return self._with_base(without_dims(self.base_kernel).expand_batch(*sizes))
+
+    def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
+        """Make room for as many frequencies as a state has."""
+        super().prepare_for(state, prefix)
+        saved = state.get(f"{prefix}orders")
+        if saved is not None and saved.dim() == 2 and saved.shape[-1] == self.input_dim:
+            self.orders = self.orders.new_zeros(saved.shape)
 
     @property
     def description(self) -> str:

@@ -142,7 +142,7 @@ class ConstantFamily(LeafFamily):
         return "" if is_constant else "a FourierSeries of order zero"
 
     def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
-        constant = self.kernel.constant.double()
+        constant = self.kernel.constant.double().squeeze(-1)
         return SpectralWeights(constant.unsqueeze(-1).expand(*constant.shape, len(at.values)), frozenset(), constant)
 
     def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Any]:
