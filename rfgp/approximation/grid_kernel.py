@@ -24,6 +24,7 @@ from .spectral_weights import GridFrequencies, zero_and
 from .values import accurate_values
 from .waves import Waves
 
+MOST_COLUMNS = 3
 _BETTER, _NEGLIGIBLE = 0.5, 1e-4
 """A grid is replaced by one with which at most this share of what it loses is lost, if that is not negligible."""
 
@@ -35,7 +36,8 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
 
     with the spectral density S. The frequencies are fixed, and the amplitudes :math:`\sqrt{w_j}` follow the parameters.
     Sums over rows contain no amplitudes, so that they hold for all parameters. What the grid cuts off,
-    :math:`k(0) - \sum_j w_j`, is residual variance.
+    :math:`k(0) - \sum_j w_j`, is residual variance. The features repeat with a period that exceeds the box by the reach
+    of the kernel: predictions outside the period around the box are those of the prior.
 
     :param base_kernel: an exact kernel with a spectral density: a sum, scaled or not, of stationary kernels of some
         columns, their products over different columns, and products with periodic kernels.
@@ -86,13 +88,17 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
 
     def active_features(self, x: Tensor) -> Tensor:
         grid = self.active_frequency_grid
-        return (grid.features(grid.phases(x)) * self.summed_amplitudes.unsqueeze(-2)).to(x.dtype)
+        phases = grid.phases(x)
+        features = grid.features(phases) * self.summed_amplitudes.unsqueeze(-2)
+        return (features * grid.has_period_around(phases).unsqueeze(-1)).to(x.dtype)
 
     def active_residual_variance(self, x: Tensor) -> Tensor:
         weights, total = self._weights()
         missing = total - 2.0 * weights.sum(-1) + weights[..., 0]
-        floor = torch.finfo(x.dtype).tiny  # not zero, where its root has no gradient
-        return missing.clamp_min(floor).unsqueeze(-1).expand(*missing.shape, x.shape[-2]).to(x.dtype)
+        missing = missing.clamp_min(torch.finfo(x.dtype).tiny)  # not zero, where its root has no gradient
+        grid = self.active_frequency_grid
+        is_near = grid.has_period_around(grid.phases(x))
+        return torch.where(is_near, missing.unsqueeze(-1), self._prior().unsqueeze(-1)).to(x.dtype)
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments:
         mean = self.active_features(x) @ self.active_features(y).mT
@@ -114,6 +120,11 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
         if is_better:
             self.orders, self.spacing = best.grid.orders, best.grid.spacing.to(self.spacing)
         return is_better
+
+    def _prior(self) -> Tensor:
+        """The prior variance (...), in float64."""
+        zero = self.spacing.double().new_zeros(1, self.input_dim)
+        return accurate_values(self.base_kernel, zero, zero, diag=True).squeeze(-1)
 
     def _weights(self) -> tuple[Tensor, Tensor]:
         """The weights of zero and of the orders, (..., H + 1), and the sum of those of all orders, (...)."""
@@ -164,7 +175,7 @@ def grid_kernel(kernel: Kernel, request: Request) -> FourierGridKernel:
             "none; pass train_inputs, or the corners of a box"
         )
     bounds = bounds_of(x)
-    if bounds.shape[-1] > 3:
+    if bounds.shape[-1] > MOST_COLUMNS:
         raise ValueError(
             f'expected up to three input columns for "fourier_grid", got {bounds.shape[-1]}; use another method, such '
             'as "fourier_orthogonal" or "landmarks"'

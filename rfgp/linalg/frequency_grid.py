@@ -17,7 +17,7 @@ class FrequencyGrid(NamedTuple):
 
     :param orders: whole numbers j, one of each pair of j and -j and without zero, (H, d).
     :param spacing: h, (d,), in float64.
-    :param bounds: between which the inputs have to lie, (2, d), in float64; c is the middle.
+    :param bounds: between which the rows that are summed have to lie, (2, d), in float64; c is the middle.
     :param columns: which columns of the inputs these are, (d,); default: all.
     """
 
@@ -46,22 +46,31 @@ class FrequencyGrid(NamedTuple):
         return point.new_zeros(1, width).index_copy(-1, self.columns, point)
 
     def phases(self, x: Tensor) -> Tensor:
-        """The products h (x - c), (..., N, d), in float64; a ValueError outside the bounds."""
+        """The products h (x - c), (..., N, d), in float64."""
         inputs = (x if self.columns is None else x.index_select(-1, self.columns)).double()
         checks.inputs(inputs, len(self.spacing))
-        low, high = self.bounds
-        if not torch.compiler.is_compiling():
-            values = inputs.detach()
-            is_inside = (values >= low) & (values <= high)
-            if not bool(is_inside.all()):
-                column = int((~is_inside).flatten(0, -2).any(0).nonzero()[0])
-                wanted = f"{float(low[column]):.6g} and {float(high[column]):.6g}"
-                got = f"{float(values[..., column].min()):.6g} to {float(values[..., column].max()):.6g}"
-                raise ValueError(
-                    f"expected inputs between {wanted} in column {column}, the box of the Fourier grid, got {got}; "
-                    "approximate the kernel with train_inputs that cover them, such as the corners of a larger box"
-                )
-        return (inputs - 0.5 * (low + high)) * self.spacing
+        return (inputs - self.bounds.mean(0)) * self.spacing
+
+    def phases_of_rows(self, x: Tensor) -> Tensor:
+        """:meth:`phases` of rows that are summed; a ValueError outside the bounds."""
+        phases = self.phases(x)
+        edge = 0.5 * (self.bounds[1] - self.bounds[0]) * self.spacing
+        is_inside = phases.detach().abs() <= edge
+        if not bool(is_inside.all()):
+            column = int((~is_inside).flatten(0, -2).any(0).nonzero()[0])
+            seen = phases.detach()[..., column] / self.spacing[column] + self.bounds.mean(0)[column]
+            low, high = self.bounds[:, column].tolist()
+            raise ValueError(
+                f"expected rows between {low:.6g} and {high:.6g} in column {column}, the box of the Fourier grid, got "
+                f"{float(seen.min()):.6g} to {float(seen.max()):.6g}; approximate the kernel with train_inputs that "
+                "cover them, such as the corners of a larger box"
+            )
+        return phases
+
+    @staticmethod
+    def has_period_around(phases: Tensor) -> Tensor:
+        """Whether points of phases (..., N, d) are in the period around the box, (..., N)."""
+        return (phases.detach().abs() <= math.pi).all(-1)
 
     def features(self, phases: Tensor) -> Tensor:
         """The features (..., N, D) for phases (..., N, d)."""

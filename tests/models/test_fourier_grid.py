@@ -126,6 +126,9 @@ class Dense(FourierGridKernel):
     def active_features(self, x):
         return self.grid.active_features(x)
 
+    def active_residual_variance(self, x):
+        return self.grid.active_residual_variance(x)
+
 
 def multitask(x):
     torch.manual_seed(0)
@@ -218,6 +221,18 @@ def test_evidence_and_gradient_are_those_of_dense_algebra_with_what_is_cut_off_a
     fresh.covar_module.base_kernel.lengthscale = 0.25
     again = fresh.condition(x, y).log_marginal_likelihood()
     torch.testing.assert_close(found, again, rtol=ROUNDING, atol=ROUNDING)
+
+
+def test_predictions_are_exact_up_to_the_box_and_far_away():
+    x, y = problem()
+    exact, far = gaussian(length=0.2), torch.tensor([[-9.0], [0.0], [1.0], [1.1], [9.0]], dtype=DTYPE)
+    posterior = WeightSpaceGP(on_grid(exact, x), GaussianLikelihood().double()).condition(x, y).posterior(far)
+    with torch.no_grad():
+        noise = torch.eye(len(x), dtype=DTYPE) * GaussianLikelihood().double().noise
+        solve = torch.linalg.solve(exact(x).to_dense() + noise, exact(x, far).to_dense())
+        torch.testing.assert_close(posterior.mean, solve.mT @ y, rtol=0.0, atol=1e-3)
+        variance = 1.0 - (exact(far, x).to_dense() * solve.mT).sum(-1)
+        torch.testing.assert_close(posterior.variance, variance, rtol=0.0, atol=1e-3)
 
 
 def test_exact_gp_and_laplace_take_the_features():
@@ -323,7 +338,12 @@ ERRORS = {
         lambda: on_grid(RBFKernel().double() * MaternKernel().double(), ROWS),
         "factors of different columns",
     ),
-    "outside": (lambda: on_grid(RBFKernel().double(), ROWS).features(ROWS + 1.0), "the box of the Fourier grid"),
+    "outside": (
+        lambda: WeightSpaceGP(on_grid(RBFKernel().double(), ROWS), GaussianLikelihood()).condition(
+            ROWS + 1, ROWS[:, 0]
+        ),
+        "the box of the Fourier grid",
+    ),
     "open": (lambda: rfgp.approximate(RBFKernel(), None, method="fourier"), "num_features"),
     "blocks": (
         lambda: WeightSpaceGP(on_grid(RBFKernel().double(), ROWS), GaussianLikelihood(), block_size=5),

@@ -122,7 +122,7 @@ def _maker(kernel: ScalarFeatures, residual: TrainingResidual | None) -> Make:
     """What makes features of inputs, or phases for a grid, and adds to rows what the features lack."""
 
     grid = kernel.frequency_grid
-    summed_rows = kernel.scalar_features if grid is None else grid.phases
+    summed_rows = kernel.scalar_features if grid is None else grid.phases_of_rows
 
     def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
         return summed_rows(x), rows if residual is None else residual.added(kernel, x, rows)
