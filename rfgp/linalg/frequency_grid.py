@@ -26,6 +26,11 @@ class FrequencyGrid(NamedTuple):
     bounds: Tensor
     columns: Tensor | None = None
 
+    def clone(self) -> FrequencyGrid:
+        """The same in memory of its own."""
+        columns = None if self.columns is None else self.columns.clone()
+        return FrequencyGrid(self.orders.clone(), self.spacing.clone(), self.bounds.clone(), columns)
+
     @property
     def num_features(self) -> int:
         """D = 2 H + 1."""
@@ -39,7 +44,14 @@ class FrequencyGrid(NamedTuple):
     @property
     def middle(self) -> Tensor:
         """The middle of the box as a row of the inputs, (1, d)."""
-        point = self.bounds.mean(0, keepdim=True)
+        return self._row(self.bounds.mean(0, keepdim=True))
+
+    @property
+    def far(self) -> Tensor:
+        """A point outside the period around the box as a row of the inputs, (1, d)."""
+        return self._row(self.bounds.mean(0, keepdim=True) + 2.0 * math.pi / self.spacing)
+
+    def _row(self, point: Tensor) -> Tensor:
         if self.columns is None:
             return point
         width = int(self.columns.max()) + 1

@@ -325,6 +325,27 @@ def test_training_reads_rows_for_every_grid_and_not_for_parameters(monkeypatch):
     assert float(error.square().mean()) < 4.0 * 20.0 * 0.09 / 2000  # twenty parameters at this noise
 
 
+@pytest.mark.parametrize("name", ("gaussian", "classes", "two outputs"))
+@pytest.mark.parametrize("columns", (1, 3))
+def test_maps_are_series_and_equal_the_posterior(name, columns):
+    rows = points(60, columns)
+    y = torch.sin(6.0 * rows[:, 0])
+    kernel = on_grid(gaussian(length=0.5), rows, 61)
+    if name == "two outputs":
+        kernel = MultitaskKernel(kernel, num_tasks=2, rank=1).double()
+    make, targets = CASES[name]
+    model = WeightSpaceGP(kernel, make(rows, y).double(), weights_of(name)).condition(rows, targets(y))
+    axes = [torch.linspace(-0.1, 1.0 + axis, 5 + axis, dtype=DTYPE) for axis in range(columns)]
+    axes[-1][-1] = 99.0  # far from the box
+    source = rfgp.data.GridSource(axes, batch_size=11)
+    found, x = rfgp.predict_map(model, source), torch.cat([x for (x,) in source])
+    with torch.no_grad():
+        posterior = model.posterior(x)
+    wanted = (v.mT if name == "classes" else v for v in (posterior.mean, posterior.variance))
+    for pair in zip((found.mean, found.variance), wanted, strict=True):
+        torch.testing.assert_close(*pair, rtol=ROUNDING, atol=ROUNDING)
+
+
 ROWS = points(20, 2)
 ERRORS = {
     "columns": (lambda: on_grid(RBFKernel().double(), points(20, 4)), "up to three input columns"),
