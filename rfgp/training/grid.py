@@ -8,50 +8,44 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..approximation.grid_kernel import regrid
 from ..models.weight_space.row_summation import checked_rows
 from .exact_regression import BlockObjective, exact_regression
-from .objectives import WeightSpaceObjective
 from .session import Training
 from .starts import random_rows
 from .strategies import Evidence
 
-_FEW, _EVALUATIONS = 500, 60
-"""Rows whose exact likelihood says which grid is the first one, and its evaluations."""
+_FEW, _MORE = (500, 60), (1000, 15)
+"""Rows whose exact likelihood says what the kernel is, and its evaluations."""
 _ROUNDS = 3
 """How many grids are tried, each of which reads all rows once."""
-_ROWS_PER_FEATURE, _FEWEST = 0.5, 1000
+_ROWS_PER_FEATURE = 0.5
 """This many rows per feature, times the noise over what the grid cuts off, see no process in what is cut off."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridEvidence(Evidence):
-    r"""The evidence of all rows, on the grid for parameters from few rows, then on that for its own parameters.
+    r"""The evidence of all rows, from the parameters that the exact kernel learns from 500 rows, on the grid for them.
 
-    What a grid cuts off is noise r for few rows. Many rows see that it is a process, and inflate the kernel to fit it:
-    where there are more than :math:`D \sigma^2/(2 r)` for D features, so many random rows say what the kernel is, and
-    all rows what noise and mean are.
+    What a grid cuts off is noise r for few rows. More than :math:`D \sigma^2/(2 r)` rows, for D features, see that it
+    is a process, and their evidence takes it for the noise: there the exact kernel learns from 1,000 rows, and all rows
+    say what noise and mean are.
     """
 
     def learn(self, training: Training) -> float:
-        if training.initialize:
-            _learn_from_few(training)
-        objective: Any = training.objective
-        rows = _rows_for_kernel(training.model, objective)
-        if rows is None:
-            return _maximize_on_grids(training)
-        some = WeightSpaceObjective(training.model, *objective.data(rows))
-        for _ in range(_ROUNDS):
-            limit = training.limit - training.used
-            if limit < 1:
-                break
-            training.ascend("evidence", f"{len(rows)} rows", some, limit, training.deadline)
-            training.initialize = False
-            if not regrid(training.model):
-                break
-            some.read_again()
+        knows_kernel = training.initialize and _learn_from_few(training, *_FEW)
+        training.initialize = training.initialize and not knows_kernel
+        if not knows_kernel or not _sees_cut_off(training):
+            before = [parameter.detach().clone() for parameter in training.model.parameters()]
+            value = _maximize_on_grids(training)
+            if not knows_kernel or not _sees_cut_off(training):
+                return value
+            with torch.no_grad():
+                for parameter, old in zip(training.model.parameters(), before, strict=True):
+                    parameter.copy_(old)
+        _learn_from_few(training, *_MORE)
+        training.objective.read_again()
         with _fixed(training.model.covar_module):
             return training.maximize()
 
@@ -68,30 +62,29 @@ def _maximize_on_grids(training: Training) -> float:
     return training.refit()
 
 
-def _learn_from_few(training: Training) -> None:
-    """Learn the parameters of the exact kernel from few rows, where it has a likelihood, and take the grid for them."""
-    objective = training.objective
+def _learn_from_few(training: Training, num_rows: int, evaluations: int) -> bool:
+    """Learn the parameters of the exact kernel from few rows, and take the grid for them; whether it can be done."""
+    objective, limit = training.objective, min(evaluations, training.limit - training.used)
     try:
         regression = exact_regression(objective)
     except ValueError:
-        return
-    rows = random_rows(len(regression.x), _FEW).unsqueeze(0)
-    limit, few = min(_EVALUATIONS, training.limit), BlockObjective(regression, rows, objective.moments)
-    training.ascend("subset", f"{rows.shape[1]} rows", few, limit, training.deadline, seconds=0.0)
-    training.initialize = False
+        return False
+    if limit > 0:
+        rows = random_rows(len(regression.x), num_rows).unsqueeze(0)
+        few = BlockObjective(regression, rows, objective.moments)
+        training.ascend("subset", f"{rows.shape[1]} rows", few, limit, training.deadline, seconds=0.0)
     regrid(training.model)
+    return True
 
 
 @torch.no_grad()
-def _rows_for_kernel(model: Any, objective: Any) -> Tensor | None:
-    """The rows that say what the kernel is; None for all."""
-    kernel, data = model.covar_module, objective.data(random_rows(len(objective.x), _FEW))
-    noise = model.noise.smallest(checked_rows(model, *data))
-    cut_off = float(kernel.residual_variance(data[0][:1]).max())
-    count = _ROWS_PER_FEATURE * kernel.num_scalar_features * noise / cut_off
-    if max(count, _FEWEST) >= objective.num_rows:
-        return None
-    return random_rows(len(objective.x), max(int(count), _FEWEST)).to(objective.x.device)
+def _sees_cut_off(training: Training) -> bool:
+    """Whether all rows can tell what the grid cuts off from noise."""
+    model, objective = training.model, training.objective
+    data: Any = objective.data(random_rows(len(objective.x), _FEW[0]))  # type: ignore[attr-defined]
+    cut_off = float(model.covar_module.residual_variance(data[0][:1]).max())
+    noise = model.noise.smallest(checked_rows(model, *data)) - cut_off
+    return _ROWS_PER_FEATURE * model.covar_module.num_scalar_features * noise < objective.num_rows * cut_off
 
 
 @contextmanager
