@@ -30,7 +30,7 @@ def approximate(
         them; for one task per row a product with an IndexKernel.
     :param num_features: the number of columns D (of scalar columns, for several outputs); fewer come out where exact
         parts, such as a linear kernel, need fewer, or where the parts of a sum or product leave some over. None, for
-        "fourier_grid", takes as many as an error of the kernel of 0.001 needs, up to 1,800.
+        "fourier_grid", takes as many as lose little of the kernel, up to 1,800.
     :param input_dim: the number of columns of the inputs; default: that of ``train_inputs``, ``active_dims`` or ARD,
         else of the first inputs the kernel sees.
     :param method: "auto", the name of a method, or a FeatureMap of ``num_features`` columns. "auto" takes
@@ -40,7 +40,7 @@ def approximate(
         "fourier_grid" suits kernels with a spectral density of up to three columns, and many rows: sums over them hold
         for all parameters.
     :param train_inputs: the training inputs (N, d): what maps are chosen and optimized for, and whose distinct rows
-        become landmarks. A Fourier grid takes inputs in the box around them, which may be given by its corners.
+        become landmarks. A Fourier grid serves the box around them, which its corners may give.
     :param seed: the seed of the weights; default: drawn from PyTorch's default generator.
     :returns: a kernel with ``features``, ``scalar_features``, ``output_factor`` and ``exact_kernel``.
     :raises ValueError: for a kernel without random features, an unknown method, or dimensions that disagree.

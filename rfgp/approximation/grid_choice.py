@@ -14,14 +14,16 @@ from ..linalg.frequency_grid import FrequencyGrid
 
 _WIDER = 0.05
 """By what fraction of the range of the inputs their box is wider, on every side."""
-_TOLERANCES = tuple(10.0 ** (-0.5 * k) for k in range(2, 13))
+_TOLERANCES = (0.5, 0.3, 0.2, *(10.0 ** (-0.5 * k) for k in range(2, 13)))
 """Values of the kernel, relative to its variance, at the distance from which a copy of the data may be seen."""
 _REACHES = torch.logspace(-3.0, 3.0, 601, dtype=torch.float64)
 _STEPS = torch.linspace(0.0, 1.0, 5, dtype=torch.float64)
 _LARGEST_ORDER = 4096
 _SPARE = {1: 1.0, 2: 2.0, 3: 4.0}
 """How many more orders a box has than those of the largest weights that are taken of it."""
-_ENOUGH, _SIZES = 1e-3, tuple(int(64 * 1.25**k) | 1 for k in range(16))
+_CUT_OFF = 100.0
+"""How much more what is cut off matters to a posterior than the error by copies of the data, which data correct."""
+_ENOUGH, _SIZES = 0.1, tuple(int(64 * 1.25**k) | 1 for k in range(16))
 """What may be lost, relative to the variance, where the number of features is open; the numbers that are tried."""
 
 
@@ -29,7 +31,7 @@ Weights = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Loss(NamedTuple):
-    """A grid, and what is lost with it relative to the prior variance."""
+    """A grid, and what is lost with it: a hundred times what it cuts off of the variance, plus the range of errors."""
 
     grid: FrequencyGrid
     lost: float
@@ -61,14 +63,14 @@ class GridChoice:
         return found
 
     def loss(self, grid: FrequencyGrid) -> Loss:
-        """What is lost with a grid: the variance that it cuts off, and the error at some differences in the box."""
+        """What is lost with a grid: what it cuts off, and errors at some differences in the box but for a constant."""
         weights, total = self.weights(grid.orders, grid.spacing)
         zero, others = weights[0], weights[1:]
         cut_off = max(0.0, float(total - zero - 2.0 * others.sum()))
         differences, values = self._some_values
         waves = torch.cos(differences @ (grid.orders * grid.spacing).mT)
         error = values - zero - 2.0 * waves @ others
-        return Loss(grid, (cut_off + float(error.abs().max())) / self.prior)
+        return Loss(grid, (_CUT_OFF * cut_off + float(error.max() - error.min())) / self.prior)
 
     def _best_of(self, num_features: int) -> Loss:
         choices = []

@@ -25,7 +25,7 @@ from .values import accurate_values
 from .waves import Waves
 
 MOST_COLUMNS = 3
-_BETTER, _NEGLIGIBLE = 0.5, 1e-4
+_BETTER, _NEGLIGIBLE = 0.5, 0.01
 """A grid is replaced by one with which at most this share of what it loses is lost, if that is not negligible."""
 
 
@@ -36,8 +36,8 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
 
     with the spectral density S. The frequencies are fixed, and the amplitudes :math:`\sqrt{w_j}` follow the parameters.
     Sums over rows contain no amplitudes, so that they hold for all parameters. What the grid cuts off,
-    :math:`k(0) - \sum_j w_j`, is residual variance. The features repeat with a period that exceeds the box by the reach
-    of the kernel: predictions outside the period around the box are those of the prior.
+    :math:`k(0) - \sum_j w_j`, is residual variance. The features repeat with a period, so that they serve a box of
+    inputs: predictions outside are those of the prior.
 
     :param base_kernel: an exact kernel with a spectral density: a sum, scaled or not, of stationary kernels of some
         columns, their products over different columns, and products with periodic kernels.
@@ -90,14 +90,14 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
         grid = self.active_frequency_grid
         phases = grid.phases(x)
         features = grid.features(phases) * self.summed_amplitudes.unsqueeze(-2)
-        return (features * grid.has_period_around(phases).unsqueeze(-1)).to(x.dtype)
+        return (features * grid.is_inside(phases).all(-1, keepdim=True)).to(x.dtype)
 
     def active_residual_variance(self, x: Tensor) -> Tensor:
         weights, total = self._weights()
         missing = total - 2.0 * weights.sum(-1) + weights[..., 0]
         missing = missing.clamp_min(torch.finfo(x.dtype).tiny)  # not zero, where its root has no gradient
         grid = self.active_frequency_grid
-        is_near = grid.has_period_around(grid.phases(x))
+        is_near = grid.is_inside(grid.phases(x)).all(-1)
         return torch.where(is_near, missing.unsqueeze(-1), self._prior().unsqueeze(-1)).to(x.dtype)
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments:

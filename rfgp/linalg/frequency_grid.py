@@ -48,8 +48,8 @@ class FrequencyGrid(NamedTuple):
 
     @property
     def far(self) -> Tensor:
-        """A point outside the period around the box as a row of the inputs, (1, d)."""
-        return self._row(self.bounds.mean(0, keepdim=True) + 2.0 * math.pi / self.spacing)
+        """A point outside the box as a row of the inputs, (1, d)."""
+        return self._row(2.0 * self.bounds[1:] - self.bounds[:1])
 
     def _row(self, point: Tensor) -> Tensor:
         if self.columns is None:
@@ -66,8 +66,7 @@ class FrequencyGrid(NamedTuple):
     def phases_of_rows(self, x: Tensor) -> Tensor:
         """:meth:`phases` of rows that are summed; a ValueError outside the bounds."""
         phases = self.phases(x)
-        edge = 0.5 * (self.bounds[1] - self.bounds[0]) * self.spacing
-        is_inside = phases.detach().abs() <= edge
+        is_inside = self.is_inside(phases)
         if not bool(is_inside.all()):
             column = int((~is_inside).flatten(0, -2).any(0).nonzero()[0])
             seen = phases.detach()[..., column] / self.spacing[column] + self.bounds.mean(0)[column]
@@ -79,10 +78,9 @@ class FrequencyGrid(NamedTuple):
             )
         return phases
 
-    @staticmethod
-    def has_period_around(phases: Tensor) -> Tensor:
-        """Whether points of phases (..., N, d) are in the period around the box, (..., N)."""
-        return (phases.detach().abs() <= math.pi).all(-1)
+    def is_inside(self, phases: Tensor) -> Tensor:
+        """Whether coordinates of phases (..., N, d) are inside the bounds, (..., N, d)."""
+        return phases.detach().abs() <= 0.5 * (self.bounds[1] - self.bounds[0]) * self.spacing
 
     def features(self, phases: Tensor) -> Tensor:
         """The features (..., N, D) for phases (..., N, d)."""

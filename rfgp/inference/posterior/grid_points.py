@@ -49,7 +49,7 @@ class GridPointPredictor(PointPredictor):
         if table is None or self._near_and_far is None:
             return super().__call__(x, variance)
         values = self._series.at(table).mT.to(self.dtype)
-        is_near = self._grid.has_period_around(phases).unsqueeze(-1)
+        is_near = self._grid.is_inside(phases).all(-1, keepdim=True)
         values = torch.where(is_near, values, 0.0)
         mean = self._plus_mean(values[:, : self.num_outputs], points)
         if not variance:
