@@ -23,7 +23,7 @@ _SPARE = {1: 1.0, 2: 2.0, 3: 4.0}
 """How many more orders a box has than those of the largest weights that are taken of it."""
 _CUT_OFF = 100.0
 """How much more what is cut off matters to a posterior than the error by copies of the data, which data correct."""
-_ENOUGH, _SIZES = 0.02, tuple(int(64 * 1.25**k) | 1 for k in range(16))
+_ENOUGH, _SIZES = 0.05, tuple(int(100 * 1.25**k) | 1 for k in range(14))
 """What may be lost, relative to the variance, where the number of features is open; the numbers that are tried."""
 
 

@@ -34,6 +34,7 @@ from rfgp.likelihoods import ComplexGaussianLikelihood
 from rfgp.linalg import exponential_sums as sums_of_exponentials
 from rfgp.linalg.exponential_sums import exponential_sums
 from rfgp.models import LaplaceGP, WeightSpaceGP
+from rfgp.models.streams import Forgetting, LengthscaleBank, SlidingWindow
 
 ROUNDING = 1e-10
 DTYPE = torch.float64
@@ -277,6 +278,26 @@ def test_rows_are_added_merged_taken_away_and_parted():
     with pytest.raises(ValueError, match=r"expected (rows of the model|statistics of a subset)"):
         left.downdate(x[50:60], 9.0 + y[50:60])
     torch.testing.assert_close(left.posterior(x).mean, wanted.posterior(x).mean, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("is_window", (True, False))
+def test_a_bank_has_one_set_of_sums(is_window, monkeypatch):
+    x, y = problem()
+    added, add = [], GridStatistics.add
+    monkeypatch.setattr(GridStatistics, "add", lambda self, *rows: added.append(1) or add(self, *rows))
+    model = matern_model(x)
+    stream = SlidingWindow(model, 50) if is_window else Forgetting(model, 1.0)
+    bank = LengthscaleBank(stream, (0.5, 1.0, 2.0), learn_every=60)
+    for rows in torch.arange(90).split(10):
+        bank.update(x[rows], y[rows])
+    last = slice(40, 90) if is_window else slice(None)
+    assert len(added) < 9 * 3
+    for member in bank.models:
+        twin = matern_model(x)
+        twin.load_state_dict(member.state_dict())
+        wanted = twin.condition(x[last], y[last]).log_marginal_likelihood()
+        torch.testing.assert_close(member.log_marginal_likelihood(), wanted, rtol=0.0, atol=1e-8)
+    assert len({float(member.likelihood.noise.detach()) for member in bank.models}) == 3
 
 
 def test_states_and_files_keep_the_grid(tmp_path):
