@@ -47,7 +47,8 @@ class GridEvidence(Evidence):
         _learn_from_few(training, *_MORE)
         training.objective.read_again()
         with _fixed(training.model.covar_module):
-            return training.maximize()
+            is_free = any(parameter.requires_grad for parameter in training.model.parameters())
+            return training.maximize() if is_free else training.refit()
 
 
 def _maximize_on_grids(training: Training) -> float:
@@ -83,7 +84,7 @@ def _sees_cut_off(training: Training) -> bool:
     model, objective = training.model, training.objective
     data: Any = objective.data(random_rows(len(objective.x), _FEW[0]))  # type: ignore[attr-defined]
     cut_off = float(model.covar_module.residual_variance(data[0][:1]).max())
-    noise = model.noise.smallest(checked_rows(model, *data)) - cut_off
+    noise = model.noise.smallest(checked_rows(model, *data))
     return _ROWS_PER_FEATURE * model.covar_module.num_scalar_features * noise < objective.num_rows * cut_off
 
 
