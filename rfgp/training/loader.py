@@ -32,8 +32,9 @@ class LoaderObjective(WeightSpaceObjective):
         (x, y, noise), self.count = first_pass(_AllParts(loader) if is_parted else loader)
         self.loader, self.executor = loader, executor
         super().__init__(model, x, y, noise, is_lazy=True)
-        with torch.no_grad(), quiet():
-            self.fitted()
+        if not model.sums_hold:
+            with torch.no_grad(), quiet():
+                self.fitted()
 
     def read_rows(self) -> None:
         if self.executor is not None:
