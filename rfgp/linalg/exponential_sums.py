@@ -62,6 +62,15 @@ def _by_fft(phases: Tensor, strengths: Tensor, half: Sequence[int]) -> Tensor:
     return torch.from_numpy(found).reshape(len(values), *sizes)
 
 
+def series_values(coefficients: Tensor, phases: Tensor) -> Tensor:
+    r"""Values :math:`\sum_j c_j \exp(-\mathrm{i} j^\top \theta_n)` of series (S, 2 h_1 + 1, ...), (S, N), by finufft."""
+    transform = getattr(_finufft(), f"nufft{phases.shape[-1]}d2")
+    points = [phases[:, axis].contiguous().numpy() for axis in range(phases.shape[-1])]
+    values = coefficients.resolve_conj().contiguous().numpy()
+    found = transform(*points, values, isign=-1, eps=_PRECISION, nthreads=torch.get_num_threads())
+    return torch.from_numpy(found).reshape(len(coefficients), len(phases))
+
+
 def _by_products(phases: Tensor, strengths: Tensor, half: Sequence[int]) -> Tensor:
     """The same by products of exponentials of every coordinate, in chunks of points; differentiable."""
     sizes = [2 * h + 1 for h in half]

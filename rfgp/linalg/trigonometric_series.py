@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .exponential_sums import exponentials
+from .exponential_sums import exponentials, series_values
 
 _SPARE = 4
 """A table of points may have so many times as many entries as there are points."""
@@ -64,6 +64,16 @@ class TrigonometricSeries:
         cosines[..., 0] *= 0.5
         values = torch.cat([cosines, sines], dim=-1) @ self._of_last(table.last)
         return values[:, table.row, table.column]
+
+    def at_points(self, phases: Tensor) -> Tensor:
+        """The functions at scattered points (N, d), (S, N), by ``finufft``: two of them as one complex series."""
+        mirrored = self._values.flip(list(range(1, self._values.dim()))).conj()
+        pairs = 0.5 * (self._values + mirrored)
+        count = len(pairs)
+        if count % 2:
+            pairs = torch.cat([pairs, torch.zeros_like(pairs[:1])])
+        both = series_values(pairs[0::2] + 1j * pairs[1::2], phases)
+        return torch.stack([both.real, both.imag], dim=1).flatten(0, 1)[:count]
 
     def _of_last(self, last: Tensor) -> Tensor:
         """Cosines and sines (2 h + 2, V) of the last coordinates, which most tables of a map have in common."""

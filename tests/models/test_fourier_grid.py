@@ -359,12 +359,13 @@ def test_maps_are_series_and_equal_the_posterior(name, columns):
     axes = [torch.linspace(-0.1, 1.0 + axis, 5 + axis, dtype=DTYPE) for axis in range(columns)]
     axes[-1][-1] = 99.0  # far from the box
     source = rfgp.data.GridSource(axes, batch_size=11)
-    found, x = rfgp.predict_map(model, source), torch.cat([x for (x,) in source])
-    with torch.no_grad():
-        posterior = model.posterior(x)
-    wanted = (v.mT if name == "classes" else v for v in (posterior.mean, posterior.variance))
-    for pair in zip((found.mean, found.variance), wanted, strict=True):
-        torch.testing.assert_close(*pair, rtol=ROUNDING, atol=ROUNDING)
+    for points_of_map, x in ((source, torch.cat([x for (x,) in source])), (points(90, columns, 8),) * 2):
+        found = rfgp.predict_map(model, points_of_map)
+        with torch.no_grad():
+            posterior = model.posterior(x)
+        wanted = (v.mT if name == "classes" else v for v in (posterior.mean, posterior.variance))
+        for pair in zip((found.mean, found.variance), wanted, strict=True):
+            torch.testing.assert_close(*pair, rtol=ROUNDING, atol=ROUNDING)
 
 
 ROWS = points(20, 2)

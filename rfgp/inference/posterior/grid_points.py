@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..._support import checks
+from ...linalg.exponential_sums import has_fft
 from ...linalg.frequency_grid import cross_of_lags, gram_of_lags, lag_half
 from ...linalg.trigonometric_series import PointTable, TrigonometricSeries
 from .point_predictor import PointMoments, PointPredictor, weights_by_output
@@ -25,7 +26,8 @@ class GridPointPredictor(PointPredictor):
     .. math:: E f(x) = \sum_j c_j \cos(\omega_j^\top x) + \dots, \qquad
         \mathrm{Var} f(x) = \sum_{j, k} C_{jk} \cos((\omega_j - \omega_k)^\top x) + \dots
 
-    For points of a table, as of a regular map, a point costs as many products as the last input has frequencies.
+    For points of a table, as of a regular map, a point costs as many products as the last input has frequencies, and
+    others cost a non-uniform FFT.
     """
 
     @torch.no_grad()
@@ -46,9 +48,10 @@ class GridPointPredictor(PointPredictor):
         points = checks.finite(checks.inputs(x)).to(self.dtype)
         phases = self._grid.phases(points)
         table = PointTable.of(phases)
-        if table is None or self._near_and_far is None:
+        if self._near_and_far is None or (table is None and not (has_fft() and phases.device.type == "cpu")):
             return super().__call__(x, variance)
-        values = self._series.at(table).mT.to(self.dtype)
+        series = self._series.at_points(phases) if table is None else self._series.at(table)
+        values = series.mT.to(self.dtype)
         is_near = self._grid.is_inside(phases).all(-1, keepdim=True)
         values = torch.where(is_near, values, 0.0)
         mean = self._plus_mean(values[:, : self.num_outputs], points)
