@@ -20,7 +20,7 @@ from .request import Request
 
 def approximated(
     kernel: Kernel,
-    num_features: int,
+    num_features: int | None,
     *,
     input_dim: int | None = None,
     method: str | FeatureMap = "auto",
@@ -29,7 +29,9 @@ def approximated(
     choose: Callable[[Kernel, int, Tensor], str],
 ) -> Any:
     """What :func:`rfgp.approximate` does; ``choose`` names the method of a part, for a width and its full inputs."""
-    width = checks.positive_integer("num_features", num_features)
+    named = None if isinstance(method, FeatureMap) or method == "auto" else Method.parse(method)
+    is_open_ended = num_features is None and named is not None and named.is_grid
+    width = 1 if is_open_ended else checks.positive_integer("num_features", num_features)
     if not isinstance(kernel, Kernel):
         raise unsupported(kernel)
     if train_inputs is not None:
@@ -44,12 +46,14 @@ def approximated(
         reference_tensor(kernel, train_inputs),
         itertools.count(int(torch.randint(0, 2**31 - 1, ())) if seed is None else checks.seed(seed)),
         choose,
-        method=None if isinstance(method, FeatureMap) or method == "auto" else Method.parse(method),
+        is_open_ended,
+        method=named,
         feature_map=method if isinstance(method, FeatureMap) else None,
     )
     of_kernel = family(kernel)
-    is_landmarks = request.method is not None and request.method.is_landmarks
-    return of_kernel.with_landmarks(request) if is_landmarks else of_kernel.approximate(request)
+    if request.method is not None and request.method.is_of_whole:
+        return of_kernel.on_grid(request) if request.method.is_grid else of_kernel.with_landmarks(request)
+    return of_kernel.approximate(request)
 
 
 def with_features(kernel: Kernel) -> Any:

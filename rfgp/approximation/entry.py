@@ -13,7 +13,7 @@ from .width_warning import warn_of_width
 
 def approximate(
     kernel: Kernel,
-    num_features: int,
+    num_features: int | None,
     *,
     input_dim: int | None = None,
     method: str | FeatureMap = "auto",
@@ -29,15 +29,18 @@ def approximate(
     :param kernel: a kernel of a supported family, or ScaleKernel, AdditiveKernel, ProductKernel and MultitaskKernel of
         them; for one task per row a product with an IndexKernel.
     :param num_features: the number of columns D (of scalar columns, for several outputs); fewer come out where exact
-        parts, such as a linear kernel, need fewer, or where the parts of a sum or product leave some over.
+        parts, such as a linear kernel, need fewer, or where the parts of a sum or product leave some over. None, for
+        "fourier_grid", takes as many as lose little of the kernel, up to 1,800.
     :param input_dim: the number of columns of the inputs; default: that of ``train_inputs``, ``active_dims`` or ARD,
         else of the first inputs the kernel sees.
     :param method: "auto", the name of a method, or a FeatureMap of ``num_features`` columns. "auto" takes
         :func:`rfgp.approximation.selection.best_method` with ``train_inputs``, else exact features for linear kernels,
         orthogonal Fourier features for shift-invariant ones and complex-to-real TensorSRHT for polynomials.
         "landmarks", "landmarks_greedy" and "landmarks_kmeans" suit any positive definite kernel of one output.
+        "fourier_grid" suits kernels with a spectral density of up to three columns, and many rows: sums over them hold
+        for all parameters.
     :param train_inputs: the training inputs (N, d): what maps are chosen and optimized for, and whose distinct rows
-        become landmarks.
+        become landmarks. A Fourier grid serves the box around them, which its corners may give.
     :param seed: the seed of the weights; default: drawn from PyTorch's default generator.
     :returns: a kernel with ``features``, ``scalar_features``, ``output_factor`` and ``exact_kernel``.
     :raises ValueError: for a kernel without random features, an unknown method, or dimensions that disagree.
@@ -49,7 +52,7 @@ def approximate(
     torch.Size([10, 10])
     """
     chosen = method
-    if isinstance(method, str) and method == "auto" and train_inputs is not None:
+    if isinstance(method, str) and method == "auto" and train_inputs is not None and num_features is not None:
         chosen = best_whole(kernel, num_features, train_inputs)
     made = approximated(
         kernel,
@@ -60,6 +63,7 @@ def approximate(
         seed=seed,
         choose=best_of_part,
     )
-    if train_inputs is not None and num_features > train_inputs.shape[-2] and not made.has_output_factor:
-        warn_of_width(made, f"num_features={num_features} exceeds the {train_inputs.shape[-2]} training rows")
+    width = 0 if num_features is None else num_features
+    if train_inputs is not None and width > train_inputs.shape[-2] and not made.has_output_factor:
+        warn_of_width(made, f"num_features={width} exceeds the {train_inputs.shape[-2]} training rows")
     return made

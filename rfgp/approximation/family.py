@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from gpytorch.kernels import Kernel
+from torch import Tensor
 
 from ..kernels.checked import CheckedKernel
 from ..kernels.stationary import StationaryKernel
@@ -17,6 +18,7 @@ from .method import Method
 from .reference_tensor import reference_tensor
 from .registry import FAMILIES
 from .request import Request
+from .spectral_weights import GridFrequencies, SpectralWeights, no_density
 
 
 class Family(abc.ABC):
@@ -53,6 +55,18 @@ class Family(abc.ABC):
         return LandmarkKernel(
             self.kernel, choose_landmarks(self.kernel, rows, request.num_features, method.name, next(request.seeds))
         )
+
+    def on_grid(self, request: Request) -> Any:
+        """The kernel with the features of a grid of frequencies; a ValueError without a spectral density."""
+        raise no_density(self.kernel)
+
+    def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
+        """The spectral density at frequencies of a grid, times the volume of a cell; differentiable."""
+        raise no_density(self.kernel)
+
+    def spectral_lines(self, at: GridFrequencies) -> tuple[Tensor, Tensor] | None:
+        """The frequencies (n, d) of a kernel that has no others, and the weight (..., n) of each; else None."""
+        return None
 
     def applicable(self, input_dim: int) -> tuple[Method, ...] | None:
         """The methods, in real forms, that suit every part with an open method; None for exact kernels."""
@@ -185,6 +199,9 @@ class UnregisteredFamily(Family):
 
     def approximate(self, request: Request) -> Any:
         raise self.error
+
+    def on_grid(self, request: Request) -> Any:
+        raise no_density(self.kernel) if isinstance(self.kernel, Kernel) else self.error
 
     def applicable(self, input_dim: int) -> tuple[Method, ...] | None:
         raise self.error

@@ -61,6 +61,12 @@ class MapHolder:
         return feature_map
 
 
+class GridHolder:
+    """A kernel with a grid of frequencies, of which a state may have another number."""
+
+    orders: Tensor
+
+
 def map_holders(module: torch.nn.Module) -> list[MapHolder]:
     """The kernels inside a module that have maps of their own."""
     return [part for part in module.modules() if isinstance(part, MapHolder)]
@@ -68,8 +74,8 @@ def map_holders(module: torch.nn.Module) -> list[MapHolder]:
 
 @contextmanager
 def maps_kept_on_error(module: torch.nn.Module) -> Iterator[None]:
-    """Restore the maps of the kernels inside a module where anything is raised, an interrupt included."""
-    before = []
+    """Restore the maps and grids of the kernels inside a module where anything is raised, an interrupt included."""
+    before, grids = [], [(part, part.orders) for part in module.modules() if isinstance(part, GridHolder)]
     for part in module.modules():
         if isinstance(part, MapHolder):
             before.append((part, part.feature_map, part.center))
@@ -78,4 +84,6 @@ def maps_kept_on_error(module: torch.nn.Module) -> Iterator[None]:
     except BaseException:
         for holder, feature_map, center in before:
             holder.feature_map, holder.center = feature_map, center
+        for grid, orders in grids:
+            grid.orders = orders
         raise

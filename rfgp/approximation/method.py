@@ -18,7 +18,8 @@ def method_names() -> tuple[str, ...]:
 METHODS = method_names()
 """Names of the methods; each may be followed by ":real", ":complex" or ":ctr", where they have such forms."""
 
-_REAL = ("optical", "linear", "series", *_LANDMARKS)
+_GRID = "fourier_grid"
+_REAL = ("optical", "linear", "series", _GRID, *_LANDMARKS)
 
 
 @dataclass(frozen=True)
@@ -63,9 +64,19 @@ class Method:
         return self.name in _LANDMARKS
 
     @property
+    def is_grid(self) -> bool:
+        """Whether the features are cosines and sines of a grid of frequencies."""
+        return self.name == _GRID
+
+    @property
+    def is_of_whole(self) -> bool:
+        """Whether a sum has the features of one kernel, and not those of its parts."""
+        return self.is_landmarks or self.is_grid
+
+    @property
     def is_fourier(self) -> bool:
-        """Whether the real form has cosines and sines."""
-        return self.name.startswith(("fourier", "spherical"))
+        """Whether the real form has random cosines and sines."""
+        return self.name.startswith(("fourier", "spherical")) and not self.is_grid
 
     @property
     def structure(self) -> str:
@@ -85,7 +96,7 @@ class Method:
     @property
     def has_unbiased_columns(self) -> bool:
         """Whether single columns, complex ones where they exist, are without bias."""
-        return not (self.is_exact or self.is_landmarks or self.is_maclaurin or self.name.endswith("hadamard"))
+        return not (self.is_exact or self.is_of_whole or self.is_maclaurin or self.name.endswith("hadamard"))
 
     @property
     def columnwise(self) -> Method:

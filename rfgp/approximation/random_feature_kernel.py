@@ -20,6 +20,7 @@ from ..inference import OutputFactor
 from ..kernels.checked import CheckedKernel
 from ..kernels.randomized import randomized
 from ..linalg import row_chunks
+from ..linalg.frequency_grid import FrequencyGrid
 from .checked_state import CheckedState
 from .hooks.kernel_matrix import kernel_matrix
 from .hooks.output_features import OutputFeatures
@@ -138,6 +139,16 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         return self.parameters()
 
     @property
+    def active_frequency_grid(self) -> FrequencyGrid | None:
+        """The equispaced frequencies whose cosines and sines, times amplitudes, are the scalar features; else None."""
+        return None
+
+    @property
+    def summed_amplitudes(self) -> Tensor | None:
+        """The amplitudes (D,) of the features of a frequency grid, which sums over rows do not contain."""
+        return None
+
+    @property
     def version(self) -> int:
         """How many times the weights have been drawn anew; caches compare it."""
         total = 0
@@ -235,6 +246,16 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     def moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
         """Mean (..., N T, M T) and variance (..., N, M) of the estimate; None where there is no closed form."""
         return self.active_moments(self.selected(x), self.selected(y))
+
+    @property
+    def frequency_grid(self) -> FrequencyGrid | None:
+        """:attr:`active_frequency_grid` for the full inputs."""
+        grid, dims = self.active_frequency_grid, self.active_dims
+        return grid if grid is None or dims is None else grid.selecting(dims)
+
+    def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters that sums over rows depend on: none for a frequency grid."""
+        return iter(()) if self.active_frequency_grid is not None else self.feature_parameters()
 
     def waves(self, input_dim: int) -> Waves:
         """The plane waves of Fourier features, per unit of the full inputs; a ValueError for other features."""

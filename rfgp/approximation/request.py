@@ -26,6 +26,8 @@ class Request:
     like: Tensor
     seeds: Iterator[int] = field(repr=False)
     choose: Callable[[Kernel, int, Tensor], str] = field(repr=False)
+    is_open_ended: bool = False
+    """Whether a method that can tell how many features it needs has as many."""
     method: Method | None = None
     feature_map: FeatureMap | None = None
 

@@ -22,6 +22,7 @@ OTHERS = (
     "optimized_maclaurin",
     "linear",
     "series",
+    "fourier_grid",
     "landmarks",
     "landmarks_greedy",
     "landmarks_kmeans",

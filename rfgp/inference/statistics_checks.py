@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -20,7 +20,8 @@ def check_tensors(state: Mapping[str, Any]) -> None:
     strange = [name for name, value in state.items() if not isinstance(value, Tensor)]
     if strange:
         raise ValueError(f"expected tensors, got others for {', '.join(strange)}; pass what state_dict() gives")
-    width, columns = ((1, *state[name].shape)[-1] for name in ("gram", "target_gram"))
+    columns = (1, *state["target_gram"].shape)[-1]
+    width = (1, *state["gram"].shape)[-1] if "gram" in state else (*state["cross"].shape, 1, 1)[1]
     length = {"g": (*state["cross"].shape, 1)[0], "d": width, "k": columns, "t": columns - 1}
     for name, letters in _SIZES.items():
         _check(name, state[name], tuple(length[letter] for letter in letters))
@@ -29,6 +30,17 @@ def check_tensors(state: Mapping[str, Any]) -> None:
 def check_grams(state: Mapping[str, Tensor]) -> None:
     """Raise a ValueError where there is not a Gram matrix for every group."""
     _check("gram", state["gram"], (len(state["count"]), *state["cross"].shape[1:2] * 2))
+
+
+def check_lags(state: Mapping[str, Tensor], size_of: Callable[[Tensor], int]) -> None:
+    """Raise a ValueError where sums of differences of frequencies do not fit the orders of a grid."""
+    orders, lags, cross = state["orders"], state["lags"], state["cross"]
+    is_grid = orders.dim() == 2 and orders.dtype == torch.long and cross.shape[1] == 2 * len(orders) + 1
+    if not is_grid or lags.shape != (len(state["count"]), 2, size_of(orders)) or lags.dtype != torch.float64:
+        raise ValueError(
+            f"expected orders (H, d) of a grid and sums of their differences beside {tuple(cross.shape)} products, got "
+            f"{tuple(orders.shape)} and {tuple(lags.shape)}; pass what state_dict() gives"
+        )
 
 
 def check_held_rows(state: Mapping[str, Tensor]) -> None:

@@ -32,7 +32,7 @@ class SpectralEvidence:
     """
 
     def __init__(self, model: WeightSpaceGP) -> None:
-        self.model, self.statistics = model, model.statistics
+        self.model, self.statistics = model, model.regression().of_features(model.statistics)
         values, self.vectors = torch.linalg.eigh(self.statistics.gram[0])
         self.eigenvalues = values.clamp_min(0.0)
 
@@ -41,7 +41,7 @@ class SpectralEvidence:
         mean = coefficients(self.model.mean_module, 1, self.eigenvalues.device)
         crosses, squares = self.statistics.targets.of_combination(residual_columns(mean))
         projected = self.vectors.mT @ crosses[0].reshape(-1)
-        noise = self.model.likelihood.noise.double().reshape(())
+        noise = self.model.noise.covariance().reshape(())
         scale = self.model.covar_module.output_factor().double().square().reshape(())
         explained = (scale * projected.square() / (noise + scale * self.eigenvalues)).sum()
         quadratic = (squares[0].reshape(()) - explained) / noise

@@ -32,13 +32,15 @@ class LoaderObjective(WeightSpaceObjective):
         (x, y, noise), self.count = first_pass(_AllParts(loader) if is_parted else loader)
         self.loader, self.executor = loader, executor
         super().__init__(model, x, y, noise, is_lazy=True)
-        with torch.no_grad(), quiet():
-            self._fit()
+        if not model.sums_hold:
+            with torch.no_grad(), quiet():
+                self.fitted()
 
-    def _fit(self) -> WeightSpaceGP:
+    def read_rows(self) -> None:
         if self.executor is not None:
-            return self.model.condition(self.loader, executor=self.executor)
-        return self.model.condition(self.loader, progress=False)
+            self.model.condition(self.loader, executor=self.executor)
+        else:
+            self.model.condition(self.loader, progress=False)
 
     @property
     def num_rows(self) -> int:
@@ -54,15 +56,6 @@ class LoaderObjective(WeightSpaceObjective):
     def some_rows(self) -> Tensor | None:
         """Rows of the random ones on which starts are compared; None where these are all."""
         return None if self.count == len(self.x) else random_rows(len(self.x)).to(self.x.device)
-
-    def evidence(self, rows: Tensor | None = None) -> Tensor:
-        if rows is not None:
-            return super().evidence(rows)
-        with quiet():
-            return self._fit().log_marginal_likelihood()
-
-    def finish(self) -> Tensor:
-        return self._fit().log_marginal_likelihood()
 
 
 class _AllParts:

@@ -15,6 +15,7 @@ from .auto import Auto
 from .bound import BoundObjective, WeightsAlone, has_parameters, is_exact
 from .exact_regression import exact_regression
 from .exact_stages import Blocks, Subset
+from .grid import GridEvidence
 from .heteroscedastic import NoiseObjective
 from .laplace import LaplaceObjective
 from .latent_subset import FromFewRows
@@ -95,7 +96,10 @@ def _weight_space(task: Task, strategy: Maximization) -> tuple[Objective, Maximi
                 f'expected strategy="evidence" for batches from a loader, got {type(strategy).__name__}; pass tensors '
                 "x and y for it"
             )
-        return loader_objective(model, x, y, noise, executor), Evidence()
+        ways = GridEvidence if model.sums_hold else Evidence
+        return loader_objective(model, x, y, noise, executor), ways(initialize=strategy.initialize)
+    if model.sums_hold and isinstance(strategy, Auto | Evidence):
+        return WeightSpaceObjective(model, x, y, noise), GridEvidence(initialize=strategy.initialize)
     is_large = isinstance(x, Tensor) and x.dim() == 2 and len(x) > SMALL
     if isinstance(strategy, Auto) and (is_large or model.block_size is not None):
         objective = WeightSpaceObjective(model, x, y, noise, is_lazy=True)

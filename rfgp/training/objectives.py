@@ -20,6 +20,7 @@ from torch import Tensor
 
 from .._support import checks
 from .._support.gpytorch_names import CHOLESKY_ALWAYS, class_regressions
+from ..approximation.grid_kernel import regrid
 from ..approximation.reference_tensor import reference_tensor
 from ..approximation.width_warning import quiet
 from ..data.batches import Batch
@@ -90,6 +91,14 @@ class Objective(abc.ABC):
         """The targets as columns, one per output, with NaN where they are missing."""
         return self.y.unsqueeze(-1) if self.y.dim() == 1 else self.y
 
+    def begin(self) -> None:
+        """Called when the parameters have their starting values."""
+        return None
+
+    def read_again(self) -> None:
+        """Called when the features are others."""
+        return None
+
     @abc.abstractmethod
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         """The log evidence of these rows, or of all; differentiable."""
@@ -116,11 +125,23 @@ class WeightSpaceObjective(Objective):
             got = ", ".join(type(value).__name__ for value in (x, y))
             raise ValueError(f"expected tensors x and y for a WeightSpaceGP, got {got}; call fit(model, x, y)")
         self.model, self.x, self.y, self.noise = model, x, y, noise
+        self.is_read = False
         with torch.no_grad(), quiet():
-            if is_lazy:
+            if is_lazy or model.sums_hold:
                 self._check()
             else:
                 model.condition(x, y, noise)
+
+    @property
+    def can_take_rows(self) -> bool:
+        return not self.model.sums_hold
+
+    def begin(self) -> None:
+        if regrid(self.model.covar_module):
+            self.read_again()
+
+    def read_again(self) -> None:
+        self.is_read = False
 
     def _check(self) -> None:
         """Check all rows without their statistics, and let maps that wait for inputs be made."""
@@ -155,10 +176,23 @@ class WeightSpaceObjective(Objective):
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         with quiet():
-            return self.model.condition(*self.data(rows)).log_marginal_likelihood()
+            model = self.fitted() if rows is None else self.model.condition(*self.data(rows))
+            return model.log_marginal_likelihood()
 
     def finish(self) -> Tensor:
-        return self.model.condition(self.x, self.y, self.noise).log_marginal_likelihood()
+        return self.fitted().log_marginal_likelihood()
+
+    def fitted(self) -> WeightSpaceGP:
+        """The model, conditioned on all rows at the present parameters."""
+        if self.is_read and self.model.sums_hold:
+            return self.model
+        self.read_rows()
+        self.is_read = True
+        return self.model
+
+    def read_rows(self) -> None:
+        """Condition the model on all rows."""
+        self.model.condition(self.x, self.y, self.noise)
 
 
 class ExactObjective(Objective):

@@ -61,6 +61,7 @@ class Run:
         kernel_and_inputs = objective.kernel_and_inputs()
         if initialize and kernel_and_inputs is not None:
             lengths, noises = start_from_data(self.model, *kernel_and_inputs, moments)
+            objective.begin()
         self.coordinates = Coordinates(parts_of(self.model), moments, is_tied)
         self.lengths, self.noises = self.coordinates.mask(lengths), self.coordinates.mask(noises)
         self.maximizers: list[Maximizer] = []

@@ -58,11 +58,12 @@ class Training:
 
     def maximize(self) -> float:
         """Maximize the objective over all rows, or over as many as there is time for, and fit the model."""
-        run = self.ascend("evidence", "all rows", self.objective, self.limit, self.deadline.earlier(self.fit_seconds))
+        limit = max(1, self.limit - self.used)
+        run = self.ascend("evidence", "all rows", self.objective, limit, self.deadline.earlier(self.fit_seconds))
         value = self.refit()
         if run.rows is not None:
             self.source = "the evidence of some rows"
-        else:
+        elif math.isnan(self.initial):
             self.initial = value if run.initial is None else run.initial
         return value
 

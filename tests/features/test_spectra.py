@@ -183,3 +183,28 @@ def test_features_converge_to_the_exact_kernel(name, is_complex):
     samples = (products * products.shape[-1]).real
     error = (samples.mean(-1) - dense(case, x, y)).abs()
     assert (error <= STANDARD_ERRORS * samples.std(-1) / math.sqrt(samples.shape[-1]) + case.tolerance).all()
+
+
+DENSITIES = {
+    "gaussian": (Gaussian(), {}, 8.0),
+    "matern 3/2": (Matern(1.5), {}, 400.0),
+    "rational quadratic": (RationalQuadratic(), {"alpha": torch.tensor(2.5, dtype=torch.float64)}, 16.0),
+    "laplace": (Laplace(), {}, 4000.0),
+    "hyperbolic secant": (HyperbolicSecant(), {}, 16.0),
+    "spectral mixture": (SpectralMixture(2), {}, 16.0),
+}
+
+
+@pytest.mark.parametrize("name", DENSITIES)
+def test_the_fourier_transform_of_a_density_is_the_kernel(name):
+    spectrum, parameters, edge = DENSITIES[name]
+    x, step = torch.tensor([[0.3], [1.0], [2.5]], dtype=torch.float64), 0.04
+    w = torch.arange(-edge, edge + 0.5 * step, step, dtype=torch.float64).unsqueeze(-1)
+    found = step * torch.cos(x @ w.mT) @ spectrum.density_at(w, **parameters)
+    wanted = spectrum.kernel(x, torch.zeros_like(x[:1]), **parameters).squeeze(-1)
+    torch.testing.assert_close(found, wanted, rtol=0.0, atol=1e-4)
+    if name in ("gaussian", "rational quadratic"):  # three dimensions
+        axis = torch.arange(-8.0, 8.2, 0.4, dtype=torch.float64)
+        grid = torch.cartesian_prod(axis, axis, axis)
+        total = 0.4**3 * spectrum.density_at(grid, **parameters).sum()
+        torch.testing.assert_close(total, torch.ones_like(total), rtol=0.0, atol=1e-2)

@@ -76,6 +76,9 @@ class ApproximatedFamily(Family):
     def with_landmarks(self, request: Request) -> Any:
         return self.kernel
 
+    def on_grid(self, request: Request) -> Any:
+        return self.kernel
+
     @property
     def is_scalar(self) -> bool:
         return not self.kernel.has_output_factor

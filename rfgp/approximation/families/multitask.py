@@ -15,6 +15,7 @@ from ...inference import OutputFactor
 from ...kernels.decomposable import DecomposableKernel
 from ...kernels.task_covariance import dense_covariance
 from ...linalg import cholesky
+from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, approximates, family
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_no_operator, check_parts
 from ..request import Request
@@ -92,6 +93,16 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
         if self.active_dims is not None:
             return None
         return self.data_covar_module, dense_covariance(self.task_covar_module).double()
+
+    @property
+    def active_frequency_grid(self) -> FrequencyGrid | None:
+        grid: FrequencyGrid | None = self.data_covar_module.active_frequency_grid
+        return grid
+
+    @property
+    def summed_amplitudes(self) -> Tensor | None:
+        amplitudes: Tensor | None = self.data_covar_module.summed_amplitudes
+        return amplitudes
 
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         return self.data_covar_module.feature_parameters()

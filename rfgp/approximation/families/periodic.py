@@ -17,9 +17,10 @@ from ..family import approximates
 from ..map_family import random_fourier
 from ..map_holder import MapRecipe
 from ..method import Method
+from ..spectral_weights import GridFrequencies, SpectralWeights
 from .leaf import LeafFamily
 
-_NEGLIGIBLE = 1e-10
+_NEGLIGIBLE, _SMALL_SHARE = 1e-10, 1e-14
 
 
 @approximates(PeriodicKernel)
@@ -66,6 +67,20 @@ class PeriodicFamily(LeafFamily):
         bessel = scaled_bessel(self._concentration(), orders)
         return {"coefficients": torch.where(orders > 0, 2.0 * bessel, bessel)}
 
+    def spectral_lines(self, at: GridFrequencies) -> tuple[Tensor, Tensor]:
+        z, count = self._concentration().double(), len(at.dims)
+        largest = float(z.detach().max())
+        orders = torch.arange(int(20.0 + 8.0 * math.sqrt(largest) + largest), device=z.device).double()
+        share = scaled_bessel(z.expand(*z.shape[:-1], count).unsqueeze(-1), orders)
+        orders, share = torch.cat([-orders[1:].flip(0), orders]), torch.cat([share[..., 1:].flip(-1), share], dim=-1)
+        numbers = torch.cartesian_prod(*[torch.arange(len(orders), device=z.device)] * count).reshape(-1, count)
+        shares = [share[..., axis, numbers[:, axis]] for axis in range(count)]
+        total = math.prod(shares[1:], start=shares[0])
+        largest_shares = total.detach().reshape(-1, total.shape[-1]).amax(0)
+        kept = largest_shares > _SMALL_SHARE * largest_shares.max()
+        period = self.kernel.period_length.double().reshape(-1)
+        return orders[numbers[kept]] * (2.0 * math.pi / period), total[..., kept]
+
     def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
         """As many as leave a tail below 1e-10 at a quarter of the lengthscale, in one dimension."""
         if method.name != "series" or input_dim != 1:
@@ -98,6 +113,10 @@ class CosineFamily(LeafFamily):
         is_cosine = isinstance(feature_map, FourierSeries) and feature_map.num_features == 2
         return "" if is_cosine and feature_map.input_dim == 1 else "a FourierSeries of one order in one dimension"
 
+    def spectral_lines(self, at: GridFrequencies) -> tuple[Tensor, Tensor]:
+        frequency = math.pi / self.kernel.period_length.double().reshape(1, 1)
+        return torch.cat([-frequency, frequency]), frequency.new_full((2,), 0.5)
+
     def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
         return math.pi * x / self.kernel.period_length
 
@@ -121,6 +140,10 @@ class ConstantFamily(LeafFamily):
     def mismatch(self, feature_map: FeatureMap) -> str:
         is_constant = isinstance(feature_map, FourierSeries) and feature_map.num_features == 1
         return "" if is_constant else "a FourierSeries of order zero"
+
+    def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
+        constant = self.kernel.constant.double().squeeze(-1)
+        return SpectralWeights(constant.unsqueeze(-1).expand(*constant.shape, len(at.values)), frozenset(), constant)
 
     def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Any]:
         return {"coefficients": self.kernel.constant}

@@ -15,11 +15,13 @@ from torch import Tensor
 
 from ..._support import checks
 from ..family import approximates, family
+from ..grid_kernel import FourierGridKernel, grid_kernel
 from ..map_holder import map_holders
 from ..random_feature_kernel import RandomFeatureKernel, check_parts
 from ..request import Request
 from ..shared_priors import count_priors_once
 from ..shared_weights import have_common_weights
+from ..spectral_weights import GridFrequencies, SpectralWeights, convolved, no_density
 from ..waves import Waves
 from .composite import CompositeFamily, CompositeKernel
 from .sum import FeatureSumKernel, approximated_terms
@@ -137,6 +139,30 @@ class ProductFamily(CompositeFamily):
                 stacklevel=4,
             )
         return FeatureProductKernel(*parts)
+
+    def on_grid(self, request: Request) -> FourierGridKernel:
+        return grid_kernel(self.kernel, request)
+
+    def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
+        """The products of densities of different columns, convolved with the lines of periodic factors."""
+        moved, densities, periodic = at, [], []
+        for part in self.kernel.kernels:
+            seen = at.select(part)
+            found = family(part).spectral_lines(seen)
+            if found is None:
+                densities.append(part)
+            else:
+                moved = moved._replace(dims=seen.dims).shifted(found[0])._replace(dims=at.dims)
+                periodic.append((seen.dims, *found))
+        if not densities:
+            raise no_density(self.kernel)
+        parts = [family(part).spectral_weights(moved.select(part)) for part in densities]
+        weights = reduce(SpectralWeights.times, parts)
+        for dims, lines, shares in reversed(periodic):
+            if not weights.dims.issuperset(dims):
+                raise no_density(self.kernel)
+            weights = weights._replace(values=convolved(weights.values, lines, shares))
+        return weights
 
     def approximate(self, request: Request) -> RandomFeatureKernel:
         request.check_no_map(self.kernel)

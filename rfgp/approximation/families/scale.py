@@ -13,10 +13,12 @@ from ..._support import checks
 from ...functionals import Operator
 from ...inference import OutputFactor
 from ...kernels.scale import SharedScaleKernel, scale_alone, with_scale_of
+from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, approximates, family
 from ..method import Method
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_parts
 from ..request import Request
+from ..spectral_weights import GridFrequencies, SpectralWeights
 from ..waves import Waves
 from .wrapper import WrapperFamily
 
@@ -109,6 +111,16 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
         factor, root = self.base_kernel.output_factor(operator), self.outputscale.sqrt()
         return factor.scaled(root) if isinstance(factor, OutputFactor) else root[..., None, None] * factor
 
+    @property
+    def active_frequency_grid(self) -> FrequencyGrid | None:
+        grid: FrequencyGrid | None = self.base_kernel.active_frequency_grid
+        return grid
+
+    @property
+    def summed_amplitudes(self) -> Tensor | None:
+        amplitudes: Tensor | None = self.base_kernel.summed_amplitudes
+        return amplitudes
+
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         return self.base_kernel.feature_parameters()
 
@@ -141,6 +153,16 @@ class ScaleFamily(WrapperFamily):
 
     def around(self, kernel: Any) -> FeatureScaleKernel:
         return FeatureScaleKernel(kernel, self.kernel)
+
+    def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
+        return self.inner.spectral_weights(self._inside(at)).scaled(self.kernel.outputscale)
+
+    def spectral_lines(self, at: GridFrequencies) -> tuple[Tensor, Tensor] | None:
+        lines = self.inner.spectral_lines(self._inside(at))
+        return None if lines is None else (lines[0], self.kernel.outputscale.double().unsqueeze(-1) * lines[1])
+
+    def _inside(self, at: GridFrequencies) -> GridFrequencies:
+        return at if self.kernel.base_kernel.active_dims is not None else at.select(self.kernel)
 
     @property
     def is_scalar(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 
+import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, SpectralMixtureKernel
 from torch import Tensor
 
@@ -19,9 +20,14 @@ from ...features import (
 )
 from ...kernels.stationary import StationaryKernel
 from ..family import approximates
+from ..grid_kernel import FourierGridKernel, grid_kernel
 from ..map_family import random_fourier
 from ..map_holder import MapRecipe
 from ..power_series import exponential_series, maclaurin
+from ..reference_tensor import reference_tensor
+from ..request import Request
+from ..spectral_weights import GridFrequencies, SpectralWeights, no_density
+from ..values import accurate_values
 from .leaf import LeafFamily
 
 
@@ -52,6 +58,29 @@ class FourierFamily(LeafFamily):
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         return random_fourier(recipe, input_dim, self.spectrum)
 
+    def on_grid(self, request: Request) -> FourierGridKernel:
+        return grid_kernel(self.kernel, request)
+
+    def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
+        if not self.is_shift_invariant:
+            raise no_density(self.kernel)
+        like = reference_tensor(self.kernel)
+        identity = torch.eye(len(at.dims), dtype=like.dtype, device=like.device)
+        scaling = self.scaled(identity).double()
+        frequencies = torch.linalg.solve(scaling, at.seen.mT).mT
+        parameters = {name: value.double() for name, value in self.spectral_parameters().items()}
+        density = self.spectrum.density_at(frequencies, **parameters)
+        values = density * (at.volume / torch.linalg.det(scaling).abs()).unsqueeze(-1)
+        total = accurate_values(self.kernel, at.copies, torch.zeros_like(at.copies[:1])).sum((-2, -1))
+        return SpectralWeights(values, frozenset(at.dims), total)
+
+    def spectral_parameters(self) -> dict[str, Tensor]:
+        """Parameters of the kernel that the spectral density takes; differentiable."""
+        return {}
+
+    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+        return self.spectral_parameters()
+
     def mismatch(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, RandomFourier):
             spectrum, wanted = feature_map.spectrum, self.spectrum
@@ -77,7 +106,7 @@ class StationaryFamily(FourierFamily):
     def scaled(self, x: Tensor) -> Tensor:
         return self.kernel.scaled(x)
 
-    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+    def spectral_parameters(self) -> dict[str, Tensor]:
         return self.kernel.hyperparameters()
 
 
@@ -103,7 +132,7 @@ class RationalQuadraticFamily(FourierFamily):
     def spectrum(self) -> Spectrum:
         return RationalQuadratic()
 
-    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+    def spectral_parameters(self) -> dict[str, Tensor]:
         return {"alpha": self.kernel.alpha.squeeze(-1)}
 
 
@@ -150,7 +179,7 @@ class SpectralMixtureFamily(FourierFamily):
     def spectrum(self) -> Spectrum:
         return SpectralMixture(self.kernel.num_mixtures)
 
-    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
+    def spectral_parameters(self) -> dict[str, Tensor]:
         return {
             "weights": self.kernel.mixture_weights,
             "means": self.kernel.mixture_means.squeeze(-2),

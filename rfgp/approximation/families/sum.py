@@ -15,9 +15,11 @@ from torch import Tensor
 from ...functionals import Operator
 from ...inference import OutputFactor
 from ..family import family
+from ..grid_kernel import FourierGridKernel, grid_kernel
 from ..random_feature_kernel import KernelMoments, check_parts
 from ..request import Request
 from ..shared_weights import have_common_weights
+from ..spectral_weights import GridFrequencies, SpectralWeights
 from ..waves import Waves
 from .composite import CompositeFamily, CompositeKernel
 
@@ -108,6 +110,13 @@ class SumFamily(CompositeFamily):
             return super().with_landmarks(request)
         shares = _shares(request.num_features, [False] * len(terms))
         return self.compose([term.with_landmarks(replace(request, num_features=next(shares))) for term in terms])
+
+    def on_grid(self, request: Request) -> FourierGridKernel:
+        return grid_kernel(self.kernel, request)
+
+    def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
+        parts = [family(part).spectral_weights(at.select(part)) for part in self.kernel.kernels]
+        return reduce(lambda first, second: first.plus(second, at), parts)
 
     def with_features(self) -> FeatureSumKernel:
         return self.compose([part.with_features() for part in self.parts])

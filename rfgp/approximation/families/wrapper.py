@@ -28,6 +28,9 @@ class WrapperFamily(Family):
     def with_landmarks(self, request: Request) -> Any:
         return self.around(self.inner.with_landmarks(self.inside(request)))
 
+    def on_grid(self, request: Request) -> Any:
+        return self.around(self.inner.on_grid(self.inside(request)))
+
     def with_features(self) -> Any:
         return self.around(self.inner.with_features())
 

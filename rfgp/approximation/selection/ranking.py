@@ -17,6 +17,7 @@ from ..._support import checks
 from ...kernels.checked import check_columns
 from ..approximated import approximated
 from ..family import family
+from ..grid_kernel import MOST_COLUMNS, FourierGridKernel, spectral_weights
 from ..landmark_kernel import LandmarkKernel, check_scalar
 from ..map_holder import map_holders
 from ..method import Method
@@ -25,7 +26,7 @@ from .errors import PredictedError, predict, sampled_inputs
 from .posterior import PosteriorTest, draws_of
 
 _SIMILAR, _NOTHING = 1.1, 1e-3  # what few draws do not tell apart, and a divergence that no interval shows
-LANDMARKS = "landmarks"
+LANDMARKS, GRID = "landmarks", "fourier_grid"
 _UNKNOWN = PredictedError(math.nan, math.nan, 0.0)
 
 
@@ -206,8 +207,24 @@ def applicable(kernel: Kernel, x: Tensor) -> tuple[str, ...]:
         if not has_landmarks:
             raise
         return (LANDMARKS,)
-    is_exact = methods is None
-    return (*mixed, *map(str, methods or ()), *((LANDMARKS,) if has_landmarks and not is_exact else ()))
+    if methods is None:
+        return mixed
+    of_whole = [*([GRID] if has_landmarks and _has_grid(kernel, x) else []), *([LANDMARKS] if has_landmarks else [])]
+    return (*mixed, *map(str, methods), *of_whole)
+
+
+@torch.no_grad()
+def _has_grid(kernel: Kernel, x: Tensor) -> bool:
+    """Whether a kernel has a spectral density in few dimensions."""
+    columns = x.shape[-1] if kernel.active_dims is None else kernel.active_dims.numel()
+    if columns > MOST_COLUMNS:
+        return False
+    orders = torch.eye(columns, dtype=torch.long, device=x.device)
+    try:
+        spectral_weights(kernel, orders, orders.diagonal().double())
+    except ValueError:
+        return False
+    return True
 
 
 def _has_landmarks(kernel: Kernel, x: Tensor) -> bool:
@@ -224,8 +241,8 @@ def _has_landmarks(kernel: Kernel, x: Tensor) -> bool:
 
 
 def methods_for_auto(kernel: Kernel, x: Tensor) -> list[str]:
-    """The methods among which :func:`best_method` chooses."""
-    names = [name for name in applicable(kernel, x) if not name.startswith("random_maclaurin")]
+    """The methods among which :func:`best_method` chooses: those that take rows from anywhere."""
+    names = [name for name in applicable(kernel, x) if name != GRID and not name.startswith("random_maclaurin")]
     lasting = [name for name in names if not _is_truncated(kernel, name)]
     return lasting if any(name != LANDMARKS for name in lasting) else names
 
@@ -277,8 +294,10 @@ def _mean(errors: list[PredictedError]) -> PredictedError:
 
 
 def _operations(kernel: Kernel) -> float:
-    """Multiplications for the features of one input: those of the maps, and M d + M^2 for M landmarks."""
+    """Multiplications for the features of one input: those of the maps, M d for a grid, M d + M^2 for M landmarks."""
     maps = {part.feature_map for part in map_holders(kernel)}
     landmarks = [part for part in kernel.modules() if isinstance(part, LandmarkKernel)]
     solves = sum(k.num_scalar_features * (k.input_dim + k.num_scalar_features) for k in landmarks)
+    grids = [part for part in kernel.modules() if isinstance(part, FourierGridKernel)]
+    solves += sum(k.num_scalar_features * k.input_dim for k in grids)
     return solves + sum(part.operations for part in maps if part is not None)

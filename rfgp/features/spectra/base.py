@@ -43,6 +43,13 @@ class Spectrum(abc.ABC):
         """The kernel of a point with itself."""
         return 1.0
 
+    def density_at(self, w: Tensor, **hyperparameters: Tensor) -> Tensor:
+        r"""The density S at frequencies (..., D, d), (..., D), with :math:`k(x) = \int S(w) e^{i w^\top x} dw`."""
+        raise ValueError(
+            f"expected a spectral density in closed form, got {type(self).__name__}, which has none; use random "
+            "Fourier features"
+        )
+
 
 class IsotropicSpectrum(Spectrum):
     """A spectral density with uniform directions: w = radius times direction, and directions may be orthogonal."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -24,3 +25,6 @@ class Gaussian(IsotropicSpectrum):
 
     def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
         return torch.exp(-0.5 * distance.square())
+
+    def density_at(self, w: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return torch.exp(-0.5 * w.square().sum(-1)) * (2.0 * math.pi) ** (-0.5 * w.shape[-1])

@@ -34,3 +34,6 @@ class HyperbolicSecant(Spectrum):
             half = 0.5 * factor * (x[..., :, None, k] - y[..., None, :, k]).abs()
             log_cosh = log_cosh + half + torch.log1p(torch.exp(-2.0 * half)) - math.log(2.0)
         return torch.exp(-log_cosh)
+
+    def density_at(self, w: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return torch.cosh(math.pi * w).reciprocal().prod(-1)

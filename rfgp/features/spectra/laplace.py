@@ -30,3 +30,6 @@ class Laplace(Spectrum):
 
     def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
         return torch.exp(-factor * torch.cdist(x, y, p=1.0))
+
+    def density_at(self, w: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return (math.pi * (1.0 + w.square())).reciprocal().prod(-1)

@@ -37,3 +37,8 @@ class Matern(IsotropicSpectrum):
         r = math.sqrt(2.0 * self.nu) * distance
         polynomial = {0.5: torch.ones_like(r), 1.5: 1.0 + r, 2.5: 1.0 + r + r.square() / 3.0}[self.nu]
         return polynomial * torch.exp(-r)
+
+    def density_at(self, w: Tensor, **hyperparameters: Tensor) -> Tensor:
+        half, order = 0.5 * w.shape[-1], self.nu + 0.5 * w.shape[-1]
+        constant = math.gamma(order) / (math.gamma(self.nu) * (2.0 * math.pi * self.nu) ** half)
+        return constant * (1.0 + w.square().sum(-1) / (2.0 * self.nu)) ** -order

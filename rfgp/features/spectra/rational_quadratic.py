@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+import torch
 from torch import Generator, Tensor
 
 from ..._support import checks
@@ -44,5 +46,21 @@ class RationalQuadratic(IsotropicSpectrum):
         alpha = self._alpha(distance, hyperparameters)[..., None, None]
         return (1.0 + distance.square() / (2.0 * alpha)) ** -alpha
 
+    def density_at(self, w: Tensor, **hyperparameters: Tensor) -> Tensor:
+        """The Gaussian densities of gamma-distributed variances, summed by the trapezoidal rule in log variances."""
+        alpha = self._alpha(w, hyperparameters)
+        logs = _quadrature(alpha.detach()).to(w)
+        log_shares = torch.log_softmax(alpha[..., None] * (logs - logs.exp()), dim=-1)
+        square, dim = w.square().sum(-1, keepdim=True), w.shape[-1]
+        log_values = -0.5 * (square * (-logs).exp() + dim * (logs + math.log(2.0 * math.pi)))
+        return torch.exp(log_shares[..., None, :] + log_values).sum(-1)
+
     def _alpha(self, like: Tensor, hyperparameters: dict[str, Tensor]) -> Tensor:
         return hyperparameters["alpha"] if "alpha" in hyperparameters else like.new_full((), self.alpha)
+
+
+def _quadrature(alpha: Tensor) -> Tensor:
+    """Logarithms of the variance, equispaced, that hold all but 1e-13 of the gamma distributions of shapes alpha."""
+    smallest, largest = float(alpha.min()), float(alpha.max())
+    width, step = 30.0 / smallest + math.sqrt(60.0 / smallest), min(0.4, 0.8 / math.sqrt(largest))
+    return torch.arange(-width, math.log1p(width), step, dtype=torch.float64)

@@ -73,6 +73,16 @@ class SpectralMixture(Spectrum):
             return 1.0
         return (hyperparameters["weights"].sum(-1) ** hyperparameters["means"].shape[-1])[..., None, None]
 
+    def density_at(self, w: Tensor, **hyperparameters: Tensor) -> Tensor:
+        weights, means, scales = self._parameters(w, hyperparameters)
+        orders, total = w / (2.0 * math.pi), w.new_ones(())
+        for k in range(w.shape[-1]):
+            center, scale = means[..., k, None], scales[..., k, None]
+            bumps = [torch.exp(-0.5 * ((orders[..., None, :, k] - sign * center) / scale).square()) for sign in (1, -1)]
+            share = weights[..., None] / (2.0 * scale * (2.0 * math.pi) ** 1.5)
+            total = total * (share * (bumps[0] + bumps[1])).sum(-2)
+        return total
+
     def _parameters(self, like: Tensor, hyperparameters: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         if "weights" in hyperparameters:
             return hyperparameters["weights"], hyperparameters["means"], hyperparameters["scales"]

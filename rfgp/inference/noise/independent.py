@@ -76,6 +76,10 @@ class IndependentNoise(NoiseModel):
     def covariance(self) -> Tensor:
         return torch.diag_embed(self._variances())
 
+    def raised(self, level: Callable[[], Tensor]) -> IndependentNoise:
+        """The noise plus that of a variance (), which is found when it is needed."""
+        return IndependentNoise(self.targets, lambda: self._variances() + level())
+
     def smallest(self, rows: Rows) -> float:
         return float(self._variances().detach().min()) / rows.largest_weight
 

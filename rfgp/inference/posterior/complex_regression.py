@@ -51,6 +51,11 @@ class PlaneFeatures:
         parameters: Iterator[torch.nn.Parameter] = self.kernel.feature_parameters()
         return parameters
 
+    def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters that sums over rows depend on."""
+        parameters: Iterator[torch.nn.Parameter] = self.kernel.summed_parameters()
+        return parameters
+
     def output_factor(self, operator: Operator | None = None) -> OutputFactor:
         """The factor of two outputs."""
         factor: Tensor | OutputFactor = self.kernel.output_factor(operator)

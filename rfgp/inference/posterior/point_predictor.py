@@ -12,6 +12,7 @@ from ..._support import checks
 from ...linalg import joined, row_chunks
 from ..sums.mean_basis import mean_values
 from .draws import detached
+from .factor import OutputFactor
 from .point_variance import PointVariance, cast
 from .posterior import GaussianPosterior
 from .regression import Regression
@@ -60,8 +61,7 @@ class PointPredictor:
         self.dtype = dtype
         self._kernel, self._mean = detached(regression.kernel).to(dtype), detached(regression.mean).to(dtype)
         self._factor = regression.factor()
-        weights = self._factor.scalar_weights(posterior.mean).squeeze(-1)
-        self._weights = cast(weights.flatten(0, -3).movedim(0, -2).flatten(-2) if weights.dim() > 2 else weights, dtype)
+        self._weights = cast(weights_by_output(self._factor, posterior), dtype)
         self._variance: PointVariance = posterior.point_variance(self._factor).to(dtype)
         self._is_batched, self._is_complex = regression.noise.is_batched, regression.noise.is_complex
 
@@ -88,12 +88,16 @@ class PointPredictor:
         features = self._kernel.scalar_features(x)
         values = checks.no_overflow(features.to(self._weights.dtype) @ self._weights, x)
         values = values if self._is_complex or not values.is_complex() else values.real
-        mean = mean_values(self._mean, x)
-        mean = values + (mean.squeeze(-1).mT if mean.dim() > 2 else mean)
+        mean = self._plus_mean(values, x)
         if not has_variance:
             return mean, None
         variance, residual = self._variance(features), self._residual(x)
         return mean, variance if residual is None else variance + residual
+
+    def _plus_mean(self, values: Tensor, x: Tensor) -> Tensor:
+        """Values (N, T) plus the mean functions at x (N, d)."""
+        mean = mean_values(self._mean, x)
+        return values + (mean.squeeze(-1).mT if mean.dim() > 2 else mean)
 
     def _residual(self, x: Tensor) -> Tensor | None:
         """What the features lack, (N, 1), or (N, T)."""
@@ -110,6 +114,12 @@ class PointPredictor:
         variance = variance.squeeze(-1).mT if variance.dim() > 2 else variance
         variance = variance.to(self.dtype).expand(-1, self.num_outputs)
         return variance if residual is None else variance + residual
+
+
+def weights_by_output(factor: OutputFactor, posterior: GaussianPosterior) -> Tensor:
+    """The means of the weights of the scalar features, for every output or class, (n, T)."""
+    weights = factor.scalar_weights(posterior.mean).squeeze(-1)
+    return weights.flatten(0, -3).movedim(0, -2).flatten(-2) if weights.dim() > 2 else weights
 
 
 def has_point_predictor(regression: Regression, posterior: GaussianPosterior) -> bool:

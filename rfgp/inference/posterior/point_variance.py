@@ -33,6 +33,21 @@ class PointVariance:
         result._mixing = None if self._mixing is None else self._mixing.to(dtype)
         return result
 
+    def matrices(self, width: int) -> list[Tensor]:
+        """The matrices (n, n), for ``width`` scalar features, whose quadratic forms the variances are."""
+        result = []
+        count = len(self._blocks) if self._mixing is None else self._mixing.shape[-1]
+        for output in range(count):
+            blocks, column = self._blocks[0 if self._mixing is not None else output], 0
+            total = blocks[0][1].new_zeros(width, width)
+            for start, block in blocks:
+                rows, end = slice(start, start + len(block)), column + block.shape[-1]
+                right = block if self._mixing is None else block * self._mixing[column:end, output]
+                total[rows, rows] += right @ block.mT
+                column = end
+            result.append(total)
+        return result
+
     def __call__(self, features: Tensor) -> Tensor:
         """The variances (N, T) at points with scalar features (N, n) of the dtype of the roots."""
         if self._mixing is None:

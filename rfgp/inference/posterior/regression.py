@@ -19,6 +19,7 @@ from ..noise import NoiseModel
 from ..noise.base import residual_columns
 from ..sums.mean_basis import basis, coefficients, constant_part, mean_values
 from ..sums.residual_pass import ResidualPass, TrainingRows
+from ..sums.statistics import with_amplitudes
 from ..sums.sufficient_statistics import SufficientStatistics
 from .covariance import WeightSpaceCovariance, plus_residual
 from .draws import FeatureDraws, FunctionDraws, detached
@@ -49,7 +50,13 @@ class Regression:
     def equations(self, statistics: SufficientStatistics, tracks: bool = False) -> Equations:
         """The normal equations of the weights; gradients run through the posterior if ``tracks``."""
         factor = self.factor()
-        return self.noise.equations(statistics, factor, self._coefficients(factor.device), tracks)
+        sums = self.of_features(statistics)
+        return self.noise.equations(sums, factor, self._coefficients(factor.device), tracks)
+
+    def of_features(self, statistics: SufficientStatistics) -> SufficientStatistics:
+        """The statistics of the features, from those of plain cosines and sines where these are summed."""
+        amplitudes = self.kernel.summed_amplitudes
+        return statistics if amplitudes is None else with_amplitudes(statistics, amplitudes)
 
     def _coefficients(self, device: torch.device) -> Tensor:
         """The coefficients of the mean function in the columns behind the targets."""
@@ -67,7 +74,7 @@ class Regression:
         """
         share = 1.0 if self.noise.is_complex else 0.5
         constant = self.noise.num_systems * self.noise.num_values(statistics) * self.noise.constant
-        factor = self.factor()
+        factor, statistics = self.factor(), self.of_features(statistics)
         data = None if self.noise.is_batched else data
         is_single = not self.noise.targets.has_columns
         if data is not None and is_single and len(data.x) <= statistics.num_features:

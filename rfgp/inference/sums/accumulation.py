@@ -9,7 +9,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ...linalg.frequency_grid import FrequencyGrid
 from ..noise import NoiseModel
+from .grid_statistics import GridStatistics
 from .row_gradients import Pairs
 from .rows import Rows, has_gradients
 from .statistics import GramStatistics
@@ -38,6 +40,13 @@ class ScalarFeatures(Protocol):
     def parameters(self) -> Iterator[torch.nn.Parameter]:
         """All parameters."""
 
+    def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """The parameters that sums over rows depend on."""
+
+    @property
+    def frequency_grid(self) -> FrequencyGrid | None:
+        """The grid whose plain cosines and sines are summed in place of the features; None for the features."""
+
 
 def accumulate(
     kernel: ScalarFeatures,
@@ -54,7 +63,7 @@ def accumulate(
     :param residual: the variance of the rows that features lack; default: nothing.
     """
     width = _width(kernel, x) if before is None else before.num_features
-    parameters = list(kernel.feature_parameters() if residual is None else kernel.parameters())
+    parameters = list(kernel.summed_parameters() if residual is None else kernel.parameters())
     tracks = has_gradients((x, *rows[:3], *parameters))
     is_open = before is not None and not tracks and len(before.count) == rows.num_groups
     total = before if is_open and before is not None else _empty(kernel, noise, width, rows, before)
@@ -78,7 +87,7 @@ class SumGradients:
         self.kernel, self.noise = kernel, noise
         self.total = total.with_differentiable([value.detach() for value in total.differentiable()])
         self.make = _maker(kernel, residual)
-        self.parameters = [*(kernel.feature_parameters() if residual is None else kernel.parameters())]
+        self.parameters = [*(kernel.summed_parameters() if residual is None else kernel.parameters())]
 
     def pieces(self, gradients: Sequence[Tensor]) -> Callable[[Tensor, Rows, torch.dtype], Piece]:
         """Takes inputs, rows and the dtype of products of batches in order, for given gradients of the sums."""
@@ -110,10 +119,13 @@ class SumGradients:
 
 
 def _maker(kernel: ScalarFeatures, residual: TrainingResidual | None) -> Make:
-    """What makes features of inputs, and adds to rows what the features lack."""
+    """What makes features of inputs, or phases for a grid, and adds to rows what the features lack."""
+
+    grid = kernel.frequency_grid
+    summed_rows = kernel.scalar_features if grid is None else grid.phases_of_rows
 
     def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
-        return kernel.scalar_features(x), rows if residual is None else residual.added(kernel, x, rows)
+        return summed_rows(x), rows if residual is None else residual.added(kernel, x, rows)
 
     return make
 
@@ -136,8 +148,11 @@ def _empty(
     kernel: ScalarFeatures, noise: NoiseModel, width: int, rows: Rows, before: SufficientStatistics | None
 ) -> SufficientStatistics:
     """Statistics without rows, with the shift of those before, if there are any."""
+    grid, shift = kernel.frequency_grid, rows.center if before is None else before.shift
+    if grid is not None:
+        GridStatistics.check_memory(width, rows.num_groups, len(rows.targets), 8)
+        return GridStatistics.of_grid(grid, rows.num_groups, shift.detach())
     kind = noise.statistics_kind if before is None else type(before)
     is_complex = kernel.is_complex
     kind.check_memory(width, rows.num_groups, len(rows.targets), 16 if is_complex else 8)
-    shift = rows.center if before is None else before.shift
     return kind.empty(width, rows.num_groups, is_complex, shift.detach())

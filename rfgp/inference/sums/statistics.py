@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -147,15 +147,19 @@ class GramStatistics(SufficientStatistics):
         return of_grams(gram.unsqueeze(0), targets)
 
     @classmethod
-    def concatenate(cls, parts: Sequence[SufficientStatistics]) -> GramStatistics:
+    def concatenate(cls, parts: Sequence[SufficientStatistics]) -> Any:
         """The groups of several statistics of one model, one after the other, with the shift of the first."""
         if not isinstance(parts, Sequence) or not len(parts):
             raise ValueError(f"expected a list of GramStatistics, got {parts!r}; such as [first, second]")
         for part in parts:
             checks.instance("every part", part, SufficientStatistics, "a GramStatistics", "fill it with update(...)")
-        shift = parts[0].shift
-        every = [cls.of(part).shifted(shift).sums() for part in parts]
-        return cls.from_sums({name: torch.cat([sums[name] for sums in every]) for name in every[0]}, shift)
+        shift, kind = parts[0].shift, type(parts[0])
+        if not kind.shared_sums or any(type(part) is not kind for part in parts):
+            kind = cls
+        every = [kind.of(part).shifted(shift).sums() for part in parts]
+        shared = {name: every[0][name] for name in kind.shared_sums}
+        sums = {name: torch.cat([of_part[name] for of_part in every]) for name in every[0] if name not in shared}
+        return kind.from_sums(sums | shared, shift)
 
     def is_part_of(self, whole: SufficientStatistics) -> bool:
         """Whether these can be sums of squares to the rounding of the whole: positive semidefinite, group by group."""
@@ -194,6 +198,14 @@ def of_grams(gram: Tensor, targets: TargetSums) -> GramStatistics:
     result.targets = targets
     result._hold_features({"gram": gram})
     return result
+
+
+def with_amplitudes(statistics: SufficientStatistics, amplitudes: Tensor) -> GramStatistics:
+    """The statistics of features that are multiplied by amplitudes (D,), differentiable in these."""
+    scale = amplitudes.double().unsqueeze(-1)
+    return of_grams(
+        scale * statistics.gram * scale.mT, statistics.targets._replace(cross=scale * statistics.targets.cross)
+    )
 
 
 def chunks_of_groups(groups: Tensor, names: Sequence[int], width: int, itemsize: int) -> list[Part]:

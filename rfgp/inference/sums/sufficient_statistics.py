@@ -28,6 +28,8 @@ class SufficientStatistics(abc.ABC):
     """The names of the sums over features."""
     differentiable_sums: ClassVar[tuple[str, ...]]
     """The names of the sums that depend on parameters."""
+    shared_sums: ClassVar[tuple[str, ...]] = ()
+    """The names of what all groups have in common, in kinds whose groups can be put one after the other."""
     targets: TargetSums
     _gram: Tensor  # of some groups, (P, D, D)
 

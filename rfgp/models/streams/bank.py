@@ -28,7 +28,8 @@ class LengthscaleBank:
         \mathrm{Cov} f = \sum_k w_k \big(\Sigma_k + (m_k - E f)(m_k - E f)^\top\big)
 
     The evidence is that of the rows that a member still sees. After every window of rows the members of a
-    :class:`SlidingWindow` move by one step towards the best, where that is the first or last.
+    :class:`SlidingWindow` move by one step towards the best, where that is the first or last. On a Fourier grid all
+    members have one set of sums.
 
     :param stream: a :class:`SlidingWindow` or :class:`Forgetting` without rows; it is copied.
     :param factors: what the lengthscales of its kernel are multiplied by in every member, ascending.
@@ -72,8 +73,13 @@ class LengthscaleBank:
 
         :raises ValueError: for bad data; the bank stays as it was.
         """
-        for stream in self.streams:
-            stream.update(x, y, noise)
+        first, *others = self.streams
+        first.update(x, y, noise)
+        for stream in others:
+            if stream.model.sums_hold:
+                stream.follow(first)
+            else:
+                stream.update(x, y, noise)
         self._num_new, self._num_since_move = self._num_new + len(x), self._num_since_move + len(x)
         if self.learn_every is not None and self._num_new >= self.learn_every:
             for model in self.models:

@@ -51,3 +51,10 @@ class Forgetting:
             self.model.slide((x, y, noise), factor=self.factor ** len(x))
         self._is_new = False
         return self
+
+    def follow(self, other: Self) -> Self:
+        """Have the rows of another stream, whose model has the same sums, as those of a Fourier grid are."""
+        model = self.model
+        vars(self).update(vars(other))
+        self.model = model.take(other.model.sums, other.model.training_data)
+        return self

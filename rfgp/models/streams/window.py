@@ -102,6 +102,13 @@ class SlidingWindow:
             self._exchange(_last(removed, self._num_new - self.size))
         return self
 
+    def follow(self, other: Self) -> Self:
+        """Have the rows of another stream, whose model has the same sums, as those of a Fourier grid are."""
+        model = self.model
+        vars(self).update(vars(other))
+        self.model = model.take(other.model.sums, other.model.training_data)
+        return self
+
     def refit(self) -> Self:
         """Condition the model on the rows of the window with the parameters that it has now."""
         return self._begin(self._batches)

@@ -82,7 +82,7 @@ def sums_with_rows(model: Any) -> Any:
 def summed_state(model: Any) -> dict[str, Tensor]:
     """What the statistics of a model depend on, by name."""
     kernel, has_all, state = model.covar_module, model.contains_noise, {}
-    summed = None if has_all else {id(parameter) for parameter in kernel.feature_parameters()}
+    summed = None if has_all else {id(parameter) for parameter in kernel.summed_parameters()}
     for name, parameter in kernel.named_parameters():
         if summed is None or id(parameter) in summed:
             state[name] = parameter.detach()
@@ -92,7 +92,7 @@ def summed_state(model: Any) -> dict[str, Tensor]:
     for name, value in model.noise.parameters().items():
         state[name] = value.detach()
     for name, buffer in kernel.named_buffers():
-        if name.endswith(("center", "landmarks")):
+        if name.endswith(("center", "landmarks", "orders", "spacing", "bounds")):
             state[name] = buffer
     state[WEIGHTS] = model.weights_code.of(kernel)
     return state
@@ -101,5 +101,5 @@ def summed_state(model: Any) -> dict[str, Tensor]:
 def summed_parameters(model: Any) -> list[Tensor]:
     """The parameters that the statistics of a model depend on."""
     if not model.contains_noise:
-        return [*model.covar_module.feature_parameters()]
+        return [*model.covar_module.summed_parameters()]
     return [*model.covar_module.parameters(), *model.likelihood.parameters()]

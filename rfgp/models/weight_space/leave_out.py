@@ -16,7 +16,6 @@ from ...inference.local.cells import CellRegression
 from ...inference.local.left_out_blocks import LeftOutBlocks
 from ...inference.local.left_out_systems import LeftOutSystems
 from ...inference.sums.rows import Rows
-from ...inference.sums.training_residual import RESIDUALS
 from ..folds import folds
 from .block_sums import BlockSums
 from .conditioned import sums_with_rows
@@ -88,7 +87,7 @@ def _left_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[R
                 return rows, [LeftOutSystems(regression, x, numbers, posterior, dtype)], None
             return rows, [LeftOutBlocks(regression, x, numbers, sums.draws[0], posterior, dtype)], None
         check_rows(sums.draws[0], rows)
-        residual = RESIDUALS[model.residual]
+        residual = model.summed_residual
         draws = [
             LeftOutRows(draw.regression(), model.noise, x, rows, residual, draw.weight_posterior(), dtype)
             for draw in (model, *model.further_draws.of(model))

@@ -20,9 +20,10 @@ from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import Batch
 from ...inference import NoiseModel, OutputFactor, noise_model
 from ...inference.local import LocalSystems, systems_of
+from ...inference.noise.independent import IndependentNoise
 from ...inference.posterior.complex_regression import PlaneFeatures
 from ...inference.sums.mean_basis import check_mean, check_output_mean
-from ...inference.sums.training_residual import RESIDUALS
+from ...inference.sums.training_residual import RESIDUALS, TrainingResidual
 from ..model_lock import ModelLock, alone
 from ..record import WeightsCode
 from .conditioned import Conditioned
@@ -60,7 +61,26 @@ class WeightSpaceModule(gpytorch.Module):
             noise = noise_model(self.likelihood, self.num_outputs)
             check_output_mean(self.mean_module, noise.num_outputs)
             self._noise = noise
+        if self._raises_noise:
+            raised: NoiseModel = self._noise.raised(self._missing_variance)  # type: ignore[attr-defined]
+            return raised
         return self._noise
+
+    @property
+    def _raises_noise(self) -> bool:
+        """Whether the features lack the same variance everywhere, that is noise in training."""
+        is_grid = self.covar_module.frequency_grid is not None and self.block_size is None
+        return is_grid and self.residual != "vfe" and isinstance(self._noise, IndependentNoise)
+
+    def _missing_variance(self) -> Tensor:
+        middle = self.covar_module.frequency_grid.middle
+        missing: Tensor = self.covar_module.residual_variance(middle.to(reference_tensor(self.covar_module))).double()
+        return missing.squeeze(-1)
+
+    @property
+    def summed_residual(self) -> TrainingResidual | None:
+        """What sums over rows contain of the variance that the features lack."""
+        return None if self._raises_noise else RESIDUALS[self.residual]
 
     @property
     def noise_if_known(self) -> NoiseModel | None:
@@ -94,8 +114,14 @@ class WeightSpaceModule(gpytorch.Module):
     @property
     def contains_noise(self) -> bool:
         """Whether the statistics contain the noise and the residual of the features, as unit noise."""
-        residual = RESIDUALS[self.residual]
+        residual = self.summed_residual
         return self.block_size is not None or (residual is not None and residual.is_noise)
+
+    @property
+    def sums_hold(self) -> bool:
+        """Whether the sums over rows are the same for all parameters."""
+        is_grid = self.covar_module.frequency_grid is not None and self.block_size is None
+        return is_grid and self.summed_residual is None and not self.noise.parameters()
 
     def forward(self, x: Tensor) -> Any:
         """:meth:`posterior`, as GPyTorch's models give it in evaluation mode."""

@@ -24,6 +24,7 @@ from ...inference.local import (
 )
 from ...inference.posterior.complex_regression import ComplexRegression
 from ...inference.posterior.draws import FunctionDraws, WeightPrior, drawn_weights
+from ...inference.posterior.grid_points import GridPointPredictor, has_series
 from ...inference.posterior.mixture import mixture
 from ...inference.posterior.point_predictor import has_point_predictor
 from ...inference.posterior.regression import Regression
@@ -101,6 +102,8 @@ class Predictor:
             regression, posterior = model.regression(is_frozen=True), self.weight_posterior(model)
         if isinstance(regression, LocalRegression | SystemRegression):
             return LocalPoints(regression, posterior, dtype)
+        if has_series(regression, posterior):
+            return GridPointPredictor(regression, posterior, dtype)
         return PointPredictor(regression, posterior, dtype) if has_point_predictor(regression, posterior) else None
 
 

@@ -19,7 +19,6 @@ from ...inference.sums.mean_basis import basis
 from ...inference.sums.residual_pass import TrainingRows
 from ...inference.sums.rows import Rows
 from ...inference.sums.sufficient_statistics import SufficientStatistics
-from ...inference.sums.training_residual import RESIDUALS
 from ...linalg import product_dtype, spaced_rows
 from ..impropriety import SomeRows
 from .block_sums import BlockSums
@@ -66,7 +65,7 @@ def prepared_rows(
 ) -> tuple[Rows, Rows, torch.dtype]:
     """Checked rows, the same with room for the variance that the features lack, and the dtype of products."""
     rows = checked_rows(model, x, y, noise, is_all)
-    residual = RESIDUALS[model.residual]
+    residual = model.summed_residual
     if residual is not None and model.covar_module.residual_variance(x[:1].detach()) is None:
         raise ValueError(
             "expected features that leave variance over for residual, such as landmarks or a truncated series, got "
@@ -83,7 +82,7 @@ def added(
     x = batch[0]
     rows, with_residual, dtype = prepared_rows(model, *batch, is_all)
     features, noise = model.features, model.noise
-    total = accumulate(features, noise, x, with_residual, dtype, total, RESIDUALS[model.residual])
+    total = accumulate(features, noise, x, with_residual, dtype, total, model.summed_residual)
     return checked_finite(total, x), rows
 
 
@@ -93,7 +92,7 @@ def running_sums(
     """The sums after every batch, on top of those before, which change; ``is_all``: one batch of all rows."""
     models: list[Any] = [model]
     sums = FeatureSums((None,) * model.num_draws) if before is None else before
-    keeps_rows = is_all and torch.is_grad_enabled() and not model.contains_noise
+    keeps_rows = is_all and torch.is_grad_enabled() and not model.contains_noise and not model.sums_hold
     for batch in batches:
         x, y, _ = batch
         first, rows = added(model, sums.draws[0], batch, is_all)

@@ -177,7 +177,7 @@ class FeatureSums(RowSums):
         return self if self.training_rows is None else dataclasses.replace(self, training_rows=None)
 
     def saved(self, with_rows: bool) -> RowSums:
-        draws = self.draws if with_rows else tuple(GramStatistics.of(draw) for draw in self.draws)
+        draws = tuple(d if with_rows or not d.num_rows_held else GramStatistics.of(d) for d in self.draws)
         return dataclasses.replace(self, draws=draws, some_rows=None, training_rows=None)
 
     def detached(self) -> Self:

@@ -17,7 +17,6 @@ from ...inference.sums.accumulation import SumGradients
 from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...inference.sums.sum_gradients import with_gradients
 from ...inference.sums.summation import Piece, SumTensors, backward_of
-from ...inference.sums.training_residual import RESIDUALS
 from ...passes.reducer import Summation
 from ..impropriety import SomeRows
 from .conditioned import summed_state
@@ -41,7 +40,7 @@ class FeatureSummation(Summation[FeatureSums]):
         model, kernel = self.model, self.model.covar_module
         has_all = model.contains_noise
         found = [
-            *(kernel.parameters() if has_all or model.residual != "none" else kernel.feature_parameters()),
+            *(kernel.parameters() if has_all or model.residual != "none" else kernel.summed_parameters()),
             *(model.likelihood.parameters() if has_all else model.noise.parameters().values()),
         ]
         return [p for p in {id(p): p for p in found}.values() if p.requires_grad]
@@ -183,7 +182,7 @@ class _SecondPass:
     def __init__(self, model: Any, sums: FeatureSums, batches: Iterable[Batch], num_rows: int) -> None:
         self.batches, self.num_rows = batches, num_rows
         self.models = [model.unconditioned(model.covar_module), *model.further_draws.begin(model)]
-        residual = RESIDUALS[model.residual]
+        residual = model.summed_residual
         self.draws = [
             SumGradients(one.features, one.noise, total, residual)
             for one, total in zip(self.models, sums.draws, strict=True)

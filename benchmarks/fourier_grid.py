@@ -1,0 +1,125 @@
+"""A million measurements in two inputs on a Fourier grid: fit with all parameters, predictions, and a map.
+
+Functions are drawn from a Gaussian and from a Matern-3/2 prior of lengthscale 0.15 and variance 1, and have noise of
+deviation 0.3. Seconds are those of the processor, by one thread; memory is what the fit adds to data and libraries.
+Every case runs in a process of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import gpytorch
+import torch
+from common import arguments, environment, in_process, markdown, write
+from torch import Tensor
+
+import rfgp
+from rfgp.models import WeightSpaceGP
+
+LENGTHSCALE, NOISE, WAVES, NUM_TEST = 0.15, 0.3, 400, 2000
+
+
+def drawn(kernel: str, dim: int, generator: torch.Generator) -> Any:
+    """A function drawn from a prior, as a sum of random waves."""
+    frequencies = torch.randn(WAVES, dim, generator=generator, dtype=torch.float64) / LENGTHSCALE
+    if kernel != "Gaussian":
+        normal = torch.randn(WAVES, 3, generator=generator, dtype=torch.float64)
+        frequencies = frequencies * (3.0 / normal.square().sum(-1, keepdim=True)).sqrt()
+    phases = 2.0 * math.pi * torch.rand(WAVES, generator=generator, dtype=torch.float64)
+
+    def function(x: Tensor) -> Tensor:
+        parts = [torch.cos(rows @ frequencies.mT + phases).sum(-1) for rows in x.split(20_000)]
+        return math.sqrt(2.0 / WAVES) * torch.cat(parts)
+
+    return function
+
+
+def peak() -> float:
+    """The largest memory that this process has had, in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+
+
+def case(kernel: str, num_rows: int, num_features: int, map_points: int, dim: int = 2) -> dict[str, Any]:
+    """Seconds, memory, errors and coverage of one fit."""
+    torch.set_num_threads(1)
+    generator = torch.Generator().manual_seed(0)
+    function = drawn(kernel, dim, generator)
+    x, x_test = (torch.rand(n, dim, generator=generator, dtype=torch.float64) for n in (num_rows, NUM_TEST))
+    y = function(x) + NOISE * torch.randn(num_rows, generator=generator, dtype=torch.float64)
+    truth, before, start = function(x_test), peak(), time.process_time()
+    base = gpytorch.kernels.RBFKernel() if kernel == "Gaussian" else gpytorch.kernels.MaternKernel(nu=1.5)
+    exact = gpytorch.kernels.ScaleKernel(base).double()
+    features = rfgp.approximate(exact, num_features, method="fourier_grid", train_inputs=x)
+    likelihood, mean = gpytorch.likelihoods.GaussianLikelihood(), gpytorch.means.ConstantMean()
+    model = WeightSpaceGP(features, likelihood.double(), mean.double())
+    made = time.process_time()
+    summary = rfgp.fit(model, x, y, progress=False)
+    fitted = time.process_time()
+    with torch.no_grad():
+        posterior = model.posterior(x_test)
+        center, deviation = posterior.mean, posterior.stddev
+    predicted, memory = time.process_time(), peak() - before
+    error = (center - truth).abs()
+    axes = [torch.linspace(0.0, 1.0, round(map_points ** (1.0 / dim)), dtype=torch.float64)] * dim
+    source = rfgp.data.GridSource(axes)
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.process_time()
+        rfgp.predict_map(model, source, Path(folder) / "map", progress=False)
+        mapped = time.process_time() - began
+    return {
+        "kernel": kernel,
+        "rows": num_rows,
+        "features": features.num_scalar_features,
+        "approximate_seconds": made - start,
+        "fit_seconds": fitted - made,
+        "predict_seconds": predicted - fitted,
+        "fit_mb": memory,
+        "evaluations": summary.evaluations,
+        "lengthscale": float(base.lengthscale.detach()),
+        "noise_deviation": float(likelihood.noise.detach().sqrt()),
+        "cut_off": float(features.residual_variance(x_test[:1]).detach()),
+        "rmse": float(error.square().mean().sqrt()),
+        "function_deviation": float(truth.std()),
+        "coverage_95": float((error < 1.96 * deviation).double().mean()),
+        "map_points": source.num_rows,
+        "map_seconds": mapped,
+        "peak_mb": peak(),
+    }
+
+
+def main() -> None:
+    parser = arguments(__doc__, "fourier_grid")
+    parser.add_argument("--case", nargs=4, metavar=("KERNEL", "ROWS", "FEATURES", "POINTS"), help="one case, as JSON")
+    options = parser.parse_args()
+    if options.case is not None:
+        kernel, *sizes = options.case
+        print(json.dumps(case(kernel, *map(int, sizes))))
+        return
+    chosen = ("10000", "101", "10000") if options.quick else ("1000000", "841", "100000000")
+    command = [sys.executable, __file__, "--case"]
+    rows = [in_process([*command, kernel, *chosen], 900.0) for kernel in ("Gaussian", "Matern-3/2")]
+    write(options.out, {"environment": environment(), "cases": rows})
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    print(
+        markdown(
+            ["", *(str(row.get("kernel")) for row in rows)],
+            [[name, *(_text(row, name) for row in rows)] for name in names[1:]],
+        )
+    )
+
+
+def _text(row: dict[str, Any], name: str) -> str:
+    value = row.get(name, "")
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+if __name__ == "__main__":
+    main()

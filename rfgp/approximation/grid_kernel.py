@@ -1,0 +1,205 @@
+"""An exact kernel together with an equispaced grid of frequencies, whose cosines and sines are its features."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+from .._support import checks
+from ..kernels.operator_valued import without_dims
+from ..linalg.frequency_grid import FrequencyGrid
+from .exact_parameters import ExactParameters
+from .family import family
+from .grid_choice import GridChoice, bounds_of
+from .map_holder import GridHolder
+from .random_feature_kernel import KernelMoments, RandomFeatureKernel
+from .reference_tensor import reference_tensor
+from .registry import described
+from .request import Request
+from .spectral_weights import GridFrequencies, zero_and
+from .values import accurate_values
+from .waves import Waves
+
+MOST_COLUMNS = 3
+_BETTER, _NEGLIGIBLE = 0.5, 0.01
+"""A grid is replaced by one with which at most this share of what it loses is lost, if that is not negligible."""
+
+
+class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
+    r"""A stationary kernel with the features of a grid of frequencies :math:`\omega_j = h j`.
+
+    .. math:: k(x, y) \approx \sum_j w_j \cos(\omega_j^\top (x - y)), \qquad w_j = S(\omega_j) \prod_a h_a
+
+    with the spectral density S. The frequencies are fixed, and the amplitudes :math:`\sqrt{w_j}` follow the parameters.
+    Sums over rows contain no amplitudes, so that they hold for all parameters. What the grid cuts off,
+    :math:`k(0) - \sum_j w_j`, is residual variance. The features repeat with a period, so that they serve a box of
+    inputs: predictions outside are those of the prior.
+
+    :param base_kernel: an exact kernel with a spectral density: a sum, scaled or not, of stationary kernels of some
+        columns, their products over different columns, and products with periodic kernels.
+    :param grid: the frequencies, and the box in which inputs lie.
+    :param num_features: how many features the grid may have for other parameters; default: as many as lose little.
+    :raises ValueError: for a kernel without a spectral density, or more than three columns.
+
+    Source: Greengard, Rachh and Barnett (2022), arXiv 2210.10210.
+    """
+
+    orders: Tensor
+    spacing: Tensor
+    bounds: Tensor
+
+    def __init__(self, base_kernel: Kernel, grid: FrequencyGrid, num_features: int | None = None) -> None:
+        checks.instance("base_kernel", base_kernel, Kernel, "an exact GPyTorch kernel", "such as an RBFKernel()")
+        checks.instance("grid", grid, FrequencyGrid, "a FrequencyGrid", "see rfgp.approximate")
+        most = None if num_features is None else checks.positive_integer("num_features", num_features)
+        super().__init__(active_dims=base_kernel.active_dims)
+        self.base_kernel = base_kernel
+        self.num_features = most
+        for name in ("orders", "spacing", "bounds"):
+            self.register_buffer(name, getattr(grid, name).detach().clone())
+        with torch.no_grad():
+            self._weights()
+
+    @property
+    def active_frequency_grid(self) -> FrequencyGrid:
+        return FrequencyGrid(self.orders, self.spacing.double(), self.bounds.double())
+
+    @property
+    def num_scalar_features(self) -> int:
+        return 2 * len(self.orders) + 1
+
+    @property
+    def is_complex(self) -> bool:
+        return False
+
+    @property
+    def input_dim(self) -> int:
+        return len(self.spacing)
+
+    @property
+    def summed_amplitudes(self) -> Tensor:
+        weights, _ = self._weights()
+        weights = weights.clamp_min(torch.finfo(torch.float64).tiny).sqrt()  # not zero, where roots have no gradient
+        return torch.cat([weights, weights[..., 1:]], dim=-1)
+
+    def active_features(self, x: Tensor) -> Tensor:
+        grid = self.active_frequency_grid
+        phases = grid.phases(x)
+        features = grid.features(phases) * self.summed_amplitudes.unsqueeze(-2)
+        return (features * grid.is_inside(phases).all(-1, keepdim=True)).to(x.dtype)
+
+    def active_residual_variance(self, x: Tensor) -> Tensor:
+        weights, total = self._weights()
+        missing = total - 2.0 * weights.sum(-1) + weights[..., 0]
+        missing = missing.clamp_min(torch.finfo(x.dtype).tiny)  # not zero, where its root has no gradient
+        grid = self.active_frequency_grid
+        is_near = grid.is_inside(grid.phases(x)).all(-1)
+        return torch.where(is_near, missing.unsqueeze(-1), self._prior().unsqueeze(-1)).to(x.dtype)
+
+    def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments:
+        mean = self.active_features(x) @ self.active_features(y).mT
+        return KernelMoments(mean, torch.zeros_like(mean))
+
+    def active_waves(self, input_dim: int) -> Waves:
+        checks.inputs(self.spacing.unsqueeze(0), input_dim)
+        weights, _ = self._weights()
+        weights = torch.cat([weights[..., :1], 2.0 * weights[..., 1:]], dim=-1)
+        like = reference_tensor(self)
+        return Waves((zero_and(self.orders) * self.spacing).to(like), weights.sqrt().unsqueeze(-1).to(like))
+
+    @torch.no_grad()
+    def regrid(self) -> bool:
+        """Take the best grid for the present parameters where much less is lost with it, and say whether."""
+        grids = choice(self.base_kernel, self.bounds.double())
+        best, present = grids.best(self.num_features), grids.loss(self.active_frequency_grid)
+        is_better = best.lost < _BETTER * present.lost and present.lost > _NEGLIGIBLE
+        if is_better:
+            self.orders, self.spacing = best.grid.orders, best.grid.spacing.to(self.spacing)
+        return is_better
+
+    def _prior(self) -> Tensor:
+        """The prior variance (...), in float64."""
+        zero = self.spacing.double().new_zeros(1, self.input_dim)
+        return accurate_values(self.base_kernel, zero, zero, diag=True).squeeze(-1)
+
+    def _weights(self) -> tuple[Tensor, Tensor]:
+        """The weights of zero and of the orders, (..., H + 1), and the sum of those of all orders, (...)."""
+        return spectral_weights(self.base_kernel, zero_and(self.orders), self.spacing.double())
+
+    def _with_base(self, base_kernel: Kernel) -> FourierGridKernel:
+        base_kernel.active_dims = self.active_dims
+        twin = FourierGridKernel(base_kernel, self.active_frequency_grid, self.num_features)
+        return twin.train(self.training)
+
+    def __getitem__(self, index: Any) -> FourierGridKernel:
+        return self._with_base(without_dims(self.base_kernel)[index]) if self.batch_shape else self
+
+    def expand_batch(self, *sizes: Any) -> FourierGridKernel:
+        return self._with_base(without_dims(self.base_kernel).expand_batch(*sizes))
+
+    def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
+        """Make room for as many frequencies as a state has."""
+        super().prepare_for(state, prefix)
+        saved = state.get(f"{prefix}orders")
+        if saved is not None and saved.dim() == 2 and saved.shape[-1] == self.input_dim:
+            self.orders = self.orders.new_zeros(saved.shape)
+
+    @property
+    def description(self) -> str:
+        return f"{type(self).__name__}({described(self.base_kernel)})"
+
+
+def spectral_weights(kernel: Kernel, orders: Tensor, spacing: Tensor) -> tuple[Tensor, Tensor]:
+    """The spectral density at zero and other orders (J, d) of a grid, times the volume of a cell, and the sum of all.
+
+    Where the density at zero is infinite, its weight is what the others leave of the sum.
+    """
+    at = GridFrequencies.of(orders * spacing, spacing)
+    weights = family(kernel).spectral_weights(at)
+    values = weights.in_all(at, frozenset(at.dims))
+    left = weights.total - 2.0 * values[..., 1:].sum(-1)
+    zero = torch.minimum(values[..., 0], left).clamp_min(0.0).unsqueeze(-1)
+    return torch.cat([zero, values[..., 1:]], dim=-1), weights.total
+
+
+def grid_kernel(kernel: Kernel, request: Request) -> FourierGridKernel:
+    """The kernel on a grid for training inputs; a ValueError without them, or for more than three columns."""
+    x = request.select(kernel).x
+    if x is None:
+        raise ValueError(
+            'expected train_inputs for "fourier_grid", whose frequencies follow from the box that they lie in, got '
+            "none; pass train_inputs, or the corners of a box"
+        )
+    bounds = bounds_of(x)
+    if bounds.shape[-1] > MOST_COLUMNS:
+        raise ValueError(
+            f'expected up to three input columns for "fourier_grid", got {bounds.shape[-1]}; use another method, such '
+            'as "fourier_orthogonal" or "landmarks"'
+        )
+
+    num_features = None if request.is_open_ended else request.num_features
+    with torch.no_grad():
+        return FourierGridKernel(kernel, choice(kernel, bounds).best(num_features).grid, num_features)
+
+
+def choice(kernel: Kernel, bounds: Tensor) -> GridChoice:
+    """The choice of a grid for a kernel with its present parameters; batches are averaged."""
+
+    def weights(orders: Tensor, spacing: Tensor) -> tuple[Tensor, Tensor]:
+        found, total = spectral_weights(kernel, zero_and(orders), spacing)
+        return found.reshape(-1, found.shape[-1]).mean(0), total.mean()
+
+    def values(differences: Tensor) -> Tensor:
+        found = accurate_values(kernel, differences, torch.zeros_like(differences[:1])).squeeze(-1)
+        return found.reshape(-1, found.shape[-1]).mean(0)
+
+    return GridChoice(weights, values, bounds)
+
+
+def regrid(kernel: torch.nn.Module) -> bool:
+    """Give the grids inside a kernel other frequencies where their parameters have others; whether any has changed."""
+    return any([part.regrid() for part in kernel.modules() if isinstance(part, FourierGridKernel)])

@@ -1,0 +1,119 @@
+"""The spectral density of an exact kernel at the frequencies of a grid."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Self
+
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+
+
+class GridFrequencies(NamedTuple):
+    """Frequencies at which a kernel sees some columns of the inputs.
+
+    :param values: frequencies, (J, d), in float64.
+    :param cell: the spacing of the grid, (d,).
+    :param dims: the columns that the kernel sees.
+    :param is_shifted: whether they are those of a grid no longer.
+    """
+
+    values: Tensor
+    cell: Tensor
+    dims: tuple[int, ...]
+    is_shifted: bool = False
+
+    @classmethod
+    def of(cls, values: Tensor, cell: Tensor) -> Self:
+        """All columns."""
+        return cls(values, cell, tuple(range(len(cell))))
+
+    def select(self, kernel: Kernel) -> Self:
+        """The columns that ``active_dims`` of a part select."""
+        if kernel.active_dims is None:
+            return self
+        return self._replace(dims=tuple(self.dims[dim] for dim in kernel.active_dims.tolist()))
+
+    @property
+    def seen(self) -> Tensor:
+        """The frequencies of the columns that the kernel sees, (J, k)."""
+        return self.values[:, list(self.dims)]
+
+    @property
+    def copies(self) -> Tensor:
+        """Where the periodic kernel has copies of the origin, as far as two periods, (n, k)."""
+        shifts = torch.arange(-2.0, 3.0, dtype=self.cell.dtype, device=self.cell.device)
+        numbers = torch.cartesian_prod(*[shifts] * len(self.dims)).reshape(-1, len(self.dims))
+        return numbers * (2.0 * torch.pi / self.cell[list(self.dims)])
+
+    @property
+    def volume(self) -> Tensor:
+        """The volume of a cell in these columns."""
+        return self.cell[list(self.dims)].prod()
+
+    def shifted(self, lines: Tensor) -> Self:
+        """The frequencies less lines (n, k) in these columns, (J n, d)."""
+        moved = self.values.unsqueeze(1).repeat(1, len(lines), 1)
+        moved[..., list(self.dims)] -= lines
+        return self._replace(values=moved.flatten(0, 1), is_shifted=True)
+
+
+class SpectralWeights(NamedTuple):
+    """Densities times volumes of cells in some columns; in the others the spectrum is concentrated at zero.
+
+    :param values: (..., J).
+    :param dims: these columns.
+    :param total: the sum of the values at all frequencies of a grid, (...): the variance of the periodic kernel.
+    """
+
+    values: Tensor
+    dims: frozenset[int]
+    total: Tensor
+
+    def scaled(self, scale: Tensor) -> SpectralWeights:
+        """Those of the kernel times numbers (...)."""
+        factor = scale.double()
+        return SpectralWeights(factor.unsqueeze(-1) * self.values, self.dims, factor * self.total)
+
+    def in_all(self, at: GridFrequencies, dims: frozenset[int]) -> Tensor:
+        """The values for more columns: zero where a frequency is not zero in one of the others."""
+        others = sorted(dims - self.dims)
+        if others and at.is_shifted:
+            raise ValueError(
+                "expected a periodic factor beside parts of the same columns on a Fourier grid, got a sum with parts "
+                "of others; multiply the parts one by one"
+            )
+        is_zero = at.values[:, others].abs() < 0.5 * at.cell[others]
+        return self.values * is_zero.all(-1)
+
+    def plus(self, other: SpectralWeights, at: GridFrequencies) -> SpectralWeights:
+        """Those of a sum of kernels."""
+        dims = self.dims | other.dims
+        return SpectralWeights(self.in_all(at, dims) + other.in_all(at, dims), dims, self.total + other.total)
+
+    def times(self, other: SpectralWeights) -> SpectralWeights:
+        """Those of a product of kernels of different columns; a ValueError for common ones."""
+        if self.dims & other.dims:
+            raise ValueError(
+                "expected factors of different columns, or a periodic one, in a product on a Fourier grid, got two "
+                'stationary ones of the same columns; use method="fourier" or "landmarks"'
+            )
+        return SpectralWeights(self.values * other.values, self.dims | other.dims, self.total * other.total)
+
+
+def no_density(kernel: object) -> ValueError:
+    """The error for a kernel without a spectral density in closed form."""
+    return ValueError(
+        f'expected a stationary kernel with a spectral density for "fourier_grid", got {type(kernel).__name__}; use '
+        'another method, such as "landmarks"'
+    )
+
+
+def convolved(values: Tensor, lines: Tensor, shares: Tensor) -> Tensor:
+    """Weights at shifted frequencies (..., J n), summed with the shares (..., n) of the lines, (..., J)."""
+    return (values.unflatten(-1, (-1, len(lines))) * shares.unsqueeze(-2)).sum(-1)
+
+
+def zero_and(orders: Tensor) -> Tensor:
+    """Orders (H, d) with zero before them."""
+    return torch.cat([orders.new_zeros(1, orders.shape[-1]), orders])

@@ -1,0 +1,87 @@
+"""Means and variances of the features of a frequency grid at points that share coordinates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from ..._support import checks
+from ...linalg.exponential_sums import has_fft
+from ...linalg.frequency_grid import cross_of_lags, gram_of_lags, lag_half
+from ...linalg.trigonometric_series import PointTable, TrigonometricSeries
+from .point_predictor import PointMoments, PointPredictor, weights_by_output
+from .posterior import GaussianPosterior
+from .regression import Regression
+
+_MOST_SERIES = 64
+"""For more outputs, or classes, variances come from features."""
+
+
+class GridPointPredictor(PointPredictor):
+    r"""A :class:`PointPredictor` whose means and variances are trigonometric series.
+
+    .. math:: E f(x) = \sum_j c_j \cos(\omega_j^\top x) + \dots, \qquad
+        \mathrm{Var} f(x) = \sum_{j, k} C_{jk} \cos((\omega_j - \omega_k)^\top x) + \dots
+
+    For points of a table, as of a regular map, a point costs as many products as the last input has frequencies, and
+    others cost a non-uniform FFT.
+    """
+
+    @torch.no_grad()
+    def __init__(self, regression: Regression, posterior: GaussianPosterior, dtype: torch.dtype) -> None:
+        super().__init__(regression, posterior, dtype)
+        kernel = regression.kernel
+        grid, amplitudes = kernel.frequency_grid, kernel.summed_amplitudes
+        self._grid = grid.clone()
+        weights, variance = weights_by_output(self._factor, posterior), posterior.point_variance(self._factor)
+        series = [_of_weights(amplitudes * column, grid.orders) for column in weights.mT]
+        matrices = variance.matrices(grid.num_features)
+        series += [_of_matrix(amplitudes.unsqueeze(-1) * matrix * amplitudes, grid.orders) for matrix in matrices]
+        self._series = TrigonometricSeries(torch.stack(series), lag_half(grid.orders))
+        self._near_and_far = self._residual(torch.cat([grid.middle, grid.far]).to(dtype))
+
+    @torch.no_grad()
+    def __call__(self, x: Tensor, variance: bool = True) -> PointMoments:
+        points = checks.finite(checks.inputs(x)).to(self.dtype)
+        phases = self._grid.phases(points)
+        table = PointTable.of(phases)
+        if self._near_and_far is None or (table is None and not (has_fft() and phases.device.type == "cpu")):
+            return super().__call__(x, variance)
+        series = self._series.at_points(phases) if table is None else self._series.at(table)
+        values = series.mT.to(self.dtype)
+        is_near = self._grid.is_inside(phases).all(-1, keepdim=True)
+        values = torch.where(is_near, values, 0.0)
+        mean = self._plus_mean(values[:, : self.num_outputs], points)
+        if not variance:
+            return PointMoments(mean, None)
+        residual = torch.where(is_near, self._near_and_far[:1], self._near_and_far[1:])
+        return PointMoments(mean, values[:, self.num_outputs :].clamp_min(0.0) + residual)
+
+
+def has_series(regression: Regression, posterior: GaussianPosterior) -> bool:
+    """Whether a regression has the features of a grid, and real functions that are not too many."""
+    kernel, noise = regression.kernel, regression.noise
+    is_real = not noise.is_complex and not kernel.is_complex
+    outputs = max(noise.num_systems, noise.num_outputs)
+    return kernel.frequency_grid is not None and is_real and outputs <= _MOST_SERIES
+
+
+def _of_weights(weights: Tensor, orders: Tensor) -> Tensor:
+    """The coefficients (2, L) of a function of weights (D,): the adjoint of the features' sums."""
+    return _adjoint(cross_of_lags, weights, orders)
+
+
+def _of_matrix(matrix: Tensor, orders: Tensor) -> Tensor:
+    """The coefficients (2, L) of a quadratic form (D, D) in the features: the adjoint of their Gram matrix."""
+    return _adjoint(gram_of_lags, matrix, orders)
+
+
+def _adjoint(function: Callable[[Tensor, Tensor], Tensor], values: Tensor, orders: Tensor) -> Tensor:
+    size = math.prod(2 * half + 1 for half in lag_half(orders))
+    with torch.enable_grad():
+        lags = torch.zeros(2, size, dtype=torch.float64, device=values.device, requires_grad=True)
+        (gradient,) = torch.autograd.grad(function(lags, orders), lags, values)
+    return gradient
