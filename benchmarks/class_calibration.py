@@ -45,7 +45,9 @@ def curve(name: str, data_dir: Path, count: int | None) -> dict[str, Any]:
 
 def draw(cells: dict[str, Any], out: Path) -> None:
     """A curve for every set, with two standard errors."""
-    figure, axes = plt.subplots(1, len(cells), figsize=(3.4 * len(cells), 3.2), squeeze=False, sharey=True)
+    figure, axes = plt.subplots(
+        1, len(cells), figsize=(3.4 * len(cells), 3.2), squeeze=False, sharey=True, layout="constrained"
+    )
     for ax, (name, cell) in zip(axes[0], cells.items(), strict=True):
         known = [bin for bin in zip(cell["probability"], cell["right"], cell["rows"], strict=True) if bin[2] >= 10]
         sure, right, count = (np.array(part) for part in zip(*known, strict=True))
