@@ -258,6 +258,15 @@ def test_scores_are_those_of_dense_algebra():
     assert found == pytest.approx(float(torch.stack(densities).mean()), abs=1e-10)
 
 
+def test_one_wild_row_counts_for_little_in_a_score():
+    x = inputs(300)
+    y = x[:, 0].sin() + 0.1 * noise(300, 1).squeeze(-1)
+    score = rfgp.training.neighbor_score(regression(), x, y, num_neighbors=8)
+    y[17] += 30.0
+    wild = rfgp.training.neighbor_score(regression(), x, y, num_neighbors=8)
+    assert score - 0.6 < wild < score
+
+
 def test_the_better_kernel_comes_first():
     x = inputs(300)
     y = (4.0 * x[:, 0]).sin() * x[:, 1] + 0.01 * noise(300, 1)[:, 0]
