@@ -74,6 +74,8 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in super().__getstate__().items() if name != "family"}
 
+    summed_parameters = RandomFeatureKernel.feature_parameters
+
     @property
     def has_unbiased_columns(self) -> bool:
         return self.feature_map is not None and self.feature_map.has_unbiased_columns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -85,6 +85,9 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
         weights, _ = self._weights()
         weights = weights.clamp_min(torch.finfo(torch.float64).tiny).sqrt()  # not zero, where roots have no gradient
         return torch.cat([weights, weights[..., 1:]], dim=-1)
+
+    def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
+        return iter(())
 
     def active_features(self, x: Tensor) -> Tensor:
         grid = self.active_frequency_grid

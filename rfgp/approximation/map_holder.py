@@ -75,10 +75,12 @@ def map_holders(module: torch.nn.Module) -> list[MapHolder]:
 @contextmanager
 def maps_kept_on_error(module: torch.nn.Module) -> Iterator[None]:
     """Restore the maps and grids of the kernels inside a module where anything is raised, an interrupt included."""
-    before, grids = [], [(part, part.orders) for part in module.modules() if isinstance(part, GridHolder)]
+    before, grids = [], []
     for part in module.modules():
         if isinstance(part, MapHolder):
             before.append((part, part.feature_map, part.center))
+        elif isinstance(part, GridHolder):
+            grids.append((part, part.orders))
     try:
         yield
     except BaseException:

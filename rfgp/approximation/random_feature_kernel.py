@@ -255,7 +255,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
 
     def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
         """The parameters that sums over rows depend on: none for a frequency grid."""
-        return iter(()) if self.active_frequency_grid is not None else self.feature_parameters()
+        return self.feature_parameters()
 
     def waves(self, input_dim: int) -> Waves:
         """The plane waves of Fourier features, per unit of the full inputs; a ValueError for other features."""

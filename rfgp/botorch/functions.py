@@ -19,7 +19,7 @@ from linear_operator.operators import (
 from torch import Tensor
 
 from .._support.gpytorch_names import forget_priors
-from ..inference import OutputFactor, WeightPosterior, noise_model
+from ..inference import OutputFactor, WeightPosterior
 from ..inference.noise.independent import IndependentNoise
 from ..inference.noise.known import KnownNoise
 from ..inference.posterior.normal_equations import NormalEquations
@@ -175,9 +175,9 @@ def _noise(gp: WeightSpaceGP) -> Tensor:
 
 def _weights(gp: WeightSpaceGP) -> SquareRootPosterior:
     """The posterior of the weights of a model, with a system for every output where these are independent."""
-    noise = noise_model(gp.likelihood, gp.num_outputs) if gp.covar_module.has_output_factor else None
+    noise = gp.noise if gp.covar_module.has_output_factor else None
     if isinstance(noise, IndependentNoise | KnownNoise) and gp.num_outputs > 1:
-        system: Any = Regression(gp.covar_module, gp.mean_module, noise).equations(gp.statistics)
+        system: Any = Regression(gp.covar_module, gp.mean_module, noise, has_grid=gp.has_grid).equations(gp.statistics)
         root = system.factor.covariance_root
         if root is not None and root.shape[-1] == gp.num_outputs and torch.equal(root, root.diagonal().diag()):
             return SquareRootPosterior.stacked([_of_output(system, root, t) for t in range(gp.num_outputs)])

@@ -63,7 +63,7 @@ def _by_fft(phases: Tensor, strengths: Tensor, half: Sequence[int]) -> Tensor:
 
 
 def series_values(coefficients: Tensor, phases: Tensor) -> Tensor:
-    r"""Values :math:`\sum_j c_j e^{-\mathrm{i} j^\top \theta_n}` of series (S, 2 h_1 + 1, ...), (S, N), by finufft."""
+    r""":math:`\sum_j c_j \exp(-\mathrm{i} j^\top \theta_n)` of series (S, 2 h_1 + 1, ...), (S, N); by finufft."""
     transform = getattr(_finufft(), f"nufft{phases.shape[-1]}d2")
     points = [phases[:, axis].contiguous().numpy() for axis in range(phases.shape[-1])]
     values = coefficients.resolve_conj().contiguous().numpy()

@@ -104,6 +104,9 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
         amplitudes: Tensor | None = self.data_covar_module.summed_amplitudes
         return amplitudes
 
+    def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
+        return self.data_covar_module.summed_parameters()
+
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         return self.data_covar_module.feature_parameters()
 

@@ -121,6 +121,9 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
         amplitudes: Tensor | None = self.base_kernel.summed_amplitudes
         return amplitudes
 
+    def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
+        return self.base_kernel.summed_parameters()
+
     def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
         return self.base_kernel.feature_parameters()
 

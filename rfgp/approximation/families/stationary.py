@@ -68,18 +68,15 @@ class FourierFamily(LeafFamily):
         identity = torch.eye(len(at.dims), dtype=like.dtype, device=like.device)
         scaling = self.scaled(identity).double()
         frequencies = torch.linalg.solve(scaling, at.seen.mT).mT
-        parameters = {name: value.double() for name, value in self.spectral_parameters().items()}
+        parameters = {name: value.double() for name, value in self.hyperparameters().items()}
         density = self.spectrum.density_at(frequencies, **parameters)
         values = density * (at.volume / torch.linalg.det(scaling).abs()).unsqueeze(-1)
         total = accurate_values(self.kernel, at.copies, torch.zeros_like(at.copies[:1])).sum((-2, -1))
         return SpectralWeights(values, frozenset(at.dims), total)
 
-    def spectral_parameters(self) -> dict[str, Tensor]:
+    def hyperparameters(self, feature_map: FeatureMap | None = None) -> dict[str, Tensor]:
         """Parameters of the kernel that the spectral density takes; differentiable."""
         return {}
-
-    def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Tensor]:
-        return self.spectral_parameters()
 
     def mismatch(self, feature_map: FeatureMap) -> str:
         if isinstance(feature_map, RandomFourier):
@@ -106,7 +103,7 @@ class StationaryFamily(FourierFamily):
     def scaled(self, x: Tensor) -> Tensor:
         return self.kernel.scaled(x)
 
-    def spectral_parameters(self) -> dict[str, Tensor]:
+    def hyperparameters(self, feature_map: FeatureMap | None = None) -> dict[str, Tensor]:
         return self.kernel.hyperparameters()
 
 
@@ -132,7 +129,7 @@ class RationalQuadraticFamily(FourierFamily):
     def spectrum(self) -> Spectrum:
         return RationalQuadratic()
 
-    def spectral_parameters(self) -> dict[str, Tensor]:
+    def hyperparameters(self, feature_map: FeatureMap | None = None) -> dict[str, Tensor]:
         return {"alpha": self.kernel.alpha.squeeze(-1)}
 
 
@@ -179,7 +176,7 @@ class SpectralMixtureFamily(FourierFamily):
     def spectrum(self) -> Spectrum:
         return SpectralMixture(self.kernel.num_mixtures)
 
-    def spectral_parameters(self) -> dict[str, Tensor]:
+    def hyperparameters(self, feature_map: FeatureMap | None = None) -> dict[str, Tensor]:
         return {
             "weights": self.kernel.mixture_weights,
             "means": self.kernel.mixture_means.squeeze(-2),

@@ -84,9 +84,9 @@ class ComplexRegression(Regression):
 
     has_point_predictor: ClassVar[bool] = False
 
-    def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
+    def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel, has_grid: bool = False) -> None:
         both = mean if isinstance(mean, MultitaskMean) else MultitaskMean([mean, ZeroMean()], num_tasks=2)
-        super().__init__(PlaneFeatures(kernel), both, noise)
+        super().__init__(PlaneFeatures(kernel), both, noise, has_grid=has_grid)
 
     def distribution(
         self, x: Tensor, posterior: GaussianPosterior, operator: Operator | None = None

@@ -32,13 +32,17 @@ class Regression:
     r"""Functions :math:`f_t(x) = \psi(x) W_t + m_t(x)` of T outputs, whose weights follow from scalar statistics.
 
     :param has_trace: whether the last column of the targets is that of the trace of the variational bound.
+    :param has_grid: whether the statistics are those of plain cosines and sines of a grid, without amplitudes.
     """
 
     has_point_predictor: ClassVar[bool] = True
     """Whether means and variances at single points follow from weights and features alone."""
 
-    def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel, has_trace: bool = False) -> None:
-        self.kernel, self.mean, self.noise, self.has_trace = kernel, mean, noise, has_trace
+    def __init__(
+        self, kernel: Any, mean: Mean, noise: NoiseModel, has_trace: bool = False, has_grid: bool = False
+    ) -> None:
+        self.kernel, self.mean, self.noise = kernel, mean, noise
+        self.has_trace, self.has_grid = has_trace, has_grid
 
     def factor(self, operator: Operator | None = None) -> OutputFactor:
         """How scalar features become those of the outputs, or of what an operator makes of them, in float64."""
@@ -50,13 +54,12 @@ class Regression:
     def equations(self, statistics: SufficientStatistics, tracks: bool = False) -> Equations:
         """The normal equations of the weights; gradients run through the posterior if ``tracks``."""
         factor = self.factor()
-        sums = self.of_features(statistics)
+        sums = self.of_features(statistics) if self.has_grid else statistics
         return self.noise.equations(sums, factor, self._coefficients(factor.device), tracks)
 
     def of_features(self, statistics: SufficientStatistics) -> SufficientStatistics:
         """The statistics of the features, from those of plain cosines and sines where these are summed."""
-        amplitudes = self.kernel.summed_amplitudes
-        return statistics if amplitudes is None else with_amplitudes(statistics, amplitudes)
+        return with_amplitudes(statistics, self.kernel.summed_amplitudes) if self.has_grid else statistics
 
     def _coefficients(self, device: torch.device) -> Tensor:
         """The coefficients of the mean function in the columns behind the targets."""
@@ -74,7 +77,7 @@ class Regression:
         """
         share = 1.0 if self.noise.is_complex else 0.5
         constant = self.noise.num_systems * self.noise.num_values(statistics) * self.noise.constant
-        factor, statistics = self.factor(), self.of_features(statistics)
+        factor, statistics = self.factor(), self.of_features(statistics) if self.has_grid else statistics
         data = None if self.noise.is_batched else data
         is_single = not self.noise.targets.has_columns
         if data is not None and is_single and len(data.x) <= statistics.num_features:

@@ -43,10 +43,6 @@ class ScalarFeatures(Protocol):
     def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
         """The parameters that sums over rows depend on."""
 
-    @property
-    def frequency_grid(self) -> FrequencyGrid | None:
-        """The grid whose plain cosines and sines are summed in place of the features; None for the features."""
-
 
 def accumulate(
     kernel: ScalarFeatures,
@@ -56,20 +52,22 @@ def accumulate(
     product_dtype: torch.dtype,
     before: SufficientStatistics | None = None,
     residual: TrainingResidual | None = None,
+    grid: FrequencyGrid | None = None,
 ) -> SufficientStatistics:
     """Sum the statistics of rows at x (N, d) in chunks, with gradients at the memory of one chunk.
 
     :param before: statistics to add to, in place where there are no gradients; default: none.
     :param residual: the variance of the rows that features lack; default: nothing.
+    :param grid: frequencies whose plain cosines and sines are summed in place of the features; default: the features.
     """
     width = _width(kernel, x) if before is None else before.num_features
     parameters = list(kernel.summed_parameters() if residual is None else kernel.parameters())
     tracks = has_gradients((x, *rows[:3], *parameters))
     is_open = before is not None and not tracks and len(before.count) == rows.num_groups
-    total = before if is_open and before is not None else _empty(kernel, noise, width, rows, before)
+    total = before if is_open and before is not None else _empty(kernel, grid, noise, width, rows, before)
     if rows.groups is not None:
         total.expect(rows.groups)
-    make, parts = _maker(kernel, residual), total.chunks(rows, _itemsize(total, x))
+    make, parts = _maker(kernel, grid, residual), total.chunks(rows, _itemsize(total, x))
     total = summed(make, x, rows, parts, parameters, total, product_dtype)
     return total if is_open else noise.merged(before, total)
 
@@ -83,10 +81,11 @@ class SumGradients:
         noise: NoiseModel,
         total: SufficientStatistics,
         residual: TrainingResidual | None = None,
+        grid: FrequencyGrid | None = None,
     ) -> None:
         self.kernel, self.noise = kernel, noise
         self.total = total.with_differentiable([value.detach() for value in total.differentiable()])
-        self.make = _maker(kernel, residual)
+        self.make = _maker(kernel, grid, residual)
         self.parameters = [*(kernel.summed_parameters() if residual is None else kernel.parameters())]
 
     def pieces(self, gradients: Sequence[Tensor]) -> Callable[[Tensor, Rows, torch.dtype], Piece]:
@@ -118,10 +117,9 @@ class SumGradients:
             return torch.autograd.grad(aligned.differentiable(), of_groups, gradients)
 
 
-def _maker(kernel: ScalarFeatures, residual: TrainingResidual | None) -> Make:
+def _maker(kernel: ScalarFeatures, grid: FrequencyGrid | None, residual: TrainingResidual | None) -> Make:
     """What makes features of inputs, or phases for a grid, and adds to rows what the features lack."""
 
-    grid = kernel.frequency_grid
     summed_rows = kernel.scalar_features if grid is None else grid.phases_of_rows
 
     def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
@@ -145,10 +143,15 @@ def _itemsize(total: SufficientStatistics, x: Tensor) -> int:
 
 
 def _empty(
-    kernel: ScalarFeatures, noise: NoiseModel, width: int, rows: Rows, before: SufficientStatistics | None
+    kernel: ScalarFeatures,
+    grid: FrequencyGrid | None,
+    noise: NoiseModel,
+    width: int,
+    rows: Rows,
+    before: SufficientStatistics | None,
 ) -> SufficientStatistics:
     """Statistics without rows, with the shift of those before, if there are any."""
-    grid, shift = kernel.frequency_grid, rows.center if before is None else before.shift
+    shift = rows.center if before is None else before.shift
     if grid is not None:
         GridStatistics.check_memory(width, rows.num_groups, len(rows.targets), 8)
         return GridStatistics.of_grid(grid, rows.num_groups, shift.detach())

@@ -39,6 +39,8 @@ class WeightSpaceModule(gpytorch.Module):
     residual: str
     num_draws: int
     block_size: int | None
+    has_grid: bool = False
+    """Whether sums over rows are those of plain cosines and sines of a grid, without amplitudes."""
 
     def __init__(self, kernel: Kernel, likelihood: Likelihood, mean: Mean | None) -> None:
         super().__init__()
@@ -48,6 +50,7 @@ class WeightSpaceModule(gpytorch.Module):
         self.likelihood = likelihood
         self.mean_module = check_mean(ZeroMean() if mean is None else mean)
         self._noise = None if self.covar_module.has_output_factor else noise_model(likelihood)
+        self.has_grid = self.covar_module.frequency_grid is not None
         self.predictor = Predictor()
         self.conditioned: Conditioned | None = None
         """The sums that the model is conditioned on, stale or not."""
@@ -61,16 +64,15 @@ class WeightSpaceModule(gpytorch.Module):
             noise = noise_model(self.likelihood, self.num_outputs)
             check_output_mean(self.mean_module, noise.num_outputs)
             self._noise = noise
-        if self._raises_noise:
+        if self.has_grid and self._raises_noise:
             raised: NoiseModel = self._noise.raised(self._missing_variance)  # type: ignore[attr-defined]
             return raised
         return self._noise
 
     @property
     def _raises_noise(self) -> bool:
-        """Whether the features lack the same variance everywhere, that is noise in training."""
-        is_grid = self.covar_module.frequency_grid is not None and self.block_size is None
-        return is_grid and self.residual != "vfe" and isinstance(self._noise, IndependentNoise)
+        """Whether the variance that a grid cuts off is noise in training."""
+        return self.residual != "vfe" and isinstance(self._noise, IndependentNoise)
 
     def _missing_variance(self) -> Tensor:
         middle = self.covar_module.frequency_grid.middle
@@ -80,7 +82,7 @@ class WeightSpaceModule(gpytorch.Module):
     @property
     def summed_residual(self) -> TrainingResidual | None:
         """What sums over rows contain of the variance that the features lack."""
-        return None if self._raises_noise else RESIDUALS[self.residual]
+        return None if self.has_grid and self._raises_noise else RESIDUALS[self.residual]
 
     @property
     def noise_if_known(self) -> NoiseModel | None:
@@ -114,14 +116,15 @@ class WeightSpaceModule(gpytorch.Module):
     @property
     def contains_noise(self) -> bool:
         """Whether the statistics contain the noise and the residual of the features, as unit noise."""
+        if self.residual == "none":
+            return self.block_size is not None
         residual = self.summed_residual
         return self.block_size is not None or (residual is not None and residual.is_noise)
 
     @property
     def sums_hold(self) -> bool:
         """Whether the sums over rows are the same for all parameters."""
-        is_grid = self.covar_module.frequency_grid is not None and self.block_size is None
-        return is_grid and self.summed_residual is None and not self.noise.parameters()
+        return self.has_grid and self.summed_residual is None and not self.noise.parameters()
 
     def forward(self, x: Tensor) -> Any:
         """:meth:`posterior`, as GPyTorch's models give it in evaluation mode."""

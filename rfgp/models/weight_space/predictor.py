@@ -56,12 +56,12 @@ class Predictor:
         kernel, mean = self._modules(model, is_frozen)
         noise: NoiseModel = model.noise
         if noise.is_of_parts:
-            return ComplexRegression(kernel, mean, noise)
+            return ComplexRegression(kernel, mean, noise, model.has_grid)
         local = None if model.conditioned is None else model.conditioned.sums.local
         if local is not None:
             return regression_of(kernel, mean, noise, local, model.num_neighbors)
         noise = WhitenedNoise(noise) if model.contains_noise else noise
-        return Regression(kernel, mean, noise, has_trace=model.residual == "vfe")
+        return Regression(kernel, mean, noise, model.residual == "vfe", model.has_grid)
 
     def prior_regression(self, model: Any) -> Regression:
         """How weights become functions, whatever the rows are, of a snapshot."""

@@ -65,7 +65,7 @@ def prepared_rows(
 ) -> tuple[Rows, Rows, torch.dtype]:
     """Checked rows, the same with room for the variance that the features lack, and the dtype of products."""
     rows = checked_rows(model, x, y, noise, is_all)
-    residual = model.summed_residual
+    residual = None if model.residual == "none" else model.summed_residual
     if residual is not None and model.covar_module.residual_variance(x[:1].detach()) is None:
         raise ValueError(
             "expected features that leave variance over for residual, such as landmarks or a truncated series, got "
@@ -82,7 +82,9 @@ def added(
     x = batch[0]
     rows, with_residual, dtype = prepared_rows(model, *batch, is_all)
     features, noise = model.features, model.noise
-    total = accumulate(features, noise, x, with_residual, dtype, total, model.summed_residual)
+    residual = None if model.residual == "none" else model.summed_residual
+    grid = model.covar_module.frequency_grid if model.has_grid else None
+    total = accumulate(features, noise, x, with_residual, dtype, total, residual, grid)
     return checked_finite(total, x), rows
 
 
