@@ -192,7 +192,7 @@ def test_rankings_of_random_degrees_are_over_degrees():
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("sum", {"auto", *ISOTROPIC, "landmarks"}),
+        ("sum", {"auto", *ISOTROPIC, "fourier_grid", "landmarks"}),
         ("sum of many", {"auto", "landmarks"}),
         ("product", {"auto", *FOURIER, "landmarks"}),
         ("scaled sum", {"auto", "landmarks", *map(str, family(RBFKernel()).applicable(3))}),
