@@ -19,6 +19,7 @@ DRAWS = {
     "gaussian": lambda g: sampling.gaussian((COUNT,), g),
     "complex_gaussian": lambda g: torch.stack(sampling.complex_gaussian((COUNT,), g)),
     "uniform": lambda g: sampling.uniform((COUNT,), g),
+    "sobol": lambda g: sampling.sobol(COUNT, 2, g),
     "chi": lambda g: sampling.chi(3.0, (COUNT,), g),
     "orthogonal_directions": lambda g: sampling.orthogonal_directions(1000, 3, g),
     "shuffled_copies": lambda g: sampling.shuffled_copies(8, COUNT, g),

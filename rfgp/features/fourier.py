@@ -28,7 +28,7 @@ from .spectra import (
     WidenedGaussian,
 )
 
-STRUCTURES = ("independent", "orthogonal", "hadamard")
+STRUCTURES = ("independent", "orthogonal", "hadamard", "qmc")
 """How the frequencies of a map depend on each other."""
 _BLOCK_BYTES = 2 * 2**20
 
@@ -42,8 +42,9 @@ class RandomFourier(FeatureMap):
     Other parameters are those of every :class:`FeatureMap`.
 
     :param spectrum: the spectral density of the frequencies, such as Matern(nu); default: Gaussian().
-    :param structure: "independent" frequencies; "orthogonal" ones in blocks of d (isotropic spectra only); or
-        "hadamard": three Hadamard transforms with random signs per block, faster for large d and biased for small d.
+    :param structure: "independent" frequencies; "orthogonal" ones in blocks of d (isotropic spectra only);
+        "hadamard": three Hadamard transforms with random signs per block, faster for large d and biased for small d; or
+        "qmc": quantiles of scrambled Sobol points, best for few inputs.
     :raises ValueError: for an odd width of the real map, an unknown structure, or a spectrum that does not allow it.
 
     Source: T 2.1, Eq. 2.4 (Rahimi and Recht, 2007); Yu et al. (2016) for orthogonal frequencies.
@@ -69,7 +70,12 @@ class RandomFourier(FeatureMap):
         if not isinstance(self.spectrum, Spectrum):
             raise ValueError(f"expected a Spectrum such as Gaussian(), got {spectrum!r}; see rfgp.features.spectra")
         self.structure = checks.choice("structure", structure, STRUCTURES)
-        if structure != "independent" and not isinstance(self.spectrum, IsotropicSpectrum):
+        if structure == "qmc" and not self.spectrum.has_quantiles:
+            raise ValueError(
+                f"expected a spectrum with inverse distribution functions for qmc, got {self.spectrum}; use "
+                'structure="independent", method="fourier"'
+            )
+        if structure in ("orthogonal", "hadamard") and not isinstance(self.spectrum, IsotropicSpectrum):
             raise ValueError(
                 f'expected an isotropic spectrum for {structure} frequencies, got {self.spectrum}; use "independent"'
             )
@@ -101,6 +107,8 @@ class RandomFourier(FeatureMap):
 
     def _draw(self, generator: Generator | None) -> dict[str, Tensor]:
         width, dim = self.num_frequencies, self.input_dim
+        if self.structure == "qmc":
+            return self.spectrum.from_uniforms(sampling.sobol(width, self.spectrum.num_uniforms(dim), generator))
         if self.structure == "independent" or not isinstance(self.spectrum, IsotropicSpectrum):
             return self.spectrum.draw(width, dim, generator)
         if self.structure == "orthogonal":
@@ -167,12 +175,12 @@ class RandomFourier(FeatureMap):
 
         and their mean for the real map. C = 0 for independent frequencies; for orthogonal Gaussian ones
         :math:`C = {}_1F_1(d; d/2; -\|\tau\|^2/2) - k(\tau)^2`, and c counts ordered pairs of frequencies in a block.
-        None for other orthogonal frequencies, and under a change of measure.
+        None for other orthogonal frequencies, for Sobol ones, and under a change of measure.
         """
         self._check_pair(x, y)
         if not self.spectrum.has_moments:
             return None
-        if self.structure == "hadamard":
+        if self.structure in ("hadamard", "qmc"):
             return None
         if self.structure == "orthogonal" and not isinstance(self.spectrum, Gaussian):
             return None
@@ -209,6 +217,7 @@ class RandomFourier(FeatureMap):
         others += [PowerWeighted(), PowerWeighted(Matern(2.5), (0, 1)), WidenedGaussian()]
         cases = [(3, 8, s, "independent") for s in spectra + others]
         cases += [(3, 16, s, structure) for s in spectra for structure in ("orthogonal", "hadamard")]
+        cases += [(3, 8, s, "qmc") for s in spectra + others]
         cases += [(dim, width, Gaussian(), "orthogonal") for dim, width in ((4, 4), (1, 6), (5, 8))]
         return [
             cls(*case, is_complex, generator=torch.Generator().manual_seed(case[1]))

@@ -14,6 +14,7 @@ OTHERS = (
     "fourier",
     "fourier_orthogonal",
     "fourier_hadamard",
+    "fourier_qmc",
     "spherical",
     "spherical_orthogonal",
     "spherical_hadamard",

@@ -9,7 +9,7 @@ from torch import Generator, Tensor
 
 from .._support.torch_names import has_values
 from ..linalg import next_power_of_two
-from .fourier import STRUCTURES, RandomFourier
+from .fourier import RandomFourier
 from .spectra import Spherical
 
 _TOLERANCE = 1e-4
@@ -85,6 +85,6 @@ class SphericalFourier(RandomFourier):
         return [
             cls(dim, width, degree, a, structure, is_complex, generator=torch.Generator().manual_seed(degree))
             for dim, width, degree, a in [(3, 8, 3, 2.0), (5, 16, 10, 4.0)]
-            for structure in STRUCTURES
+            for structure in ("independent", "orthogonal", "hadamard")
             for is_complex in (False, True)
         ]

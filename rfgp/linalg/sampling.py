@@ -56,6 +56,20 @@ def uniform(shape: Sequence[int], generator: Generator | None = None) -> Tensor:
     return (_integers(2**52, shape, generator).to(torch.float64) + 0.5) / 2.0**52
 
 
+def sobol(size: int, dim: int, generator: Generator | None = None) -> Tensor:
+    """Scrambled Sobol points (size, dim) in the open unit cube, each of them uniform, in a random order."""
+    size, dim = checks.positive_integer("size", size), checks.positive_integer("dim", dim)
+    largest = torch.quasirandom.SobolEngine.MAXDIM
+    if dim > largest:
+        raise ValueError(f"expected at most {largest} dimensions of Sobol points, got {dim}; use independent draws")
+    checks.fits_in_memory(8.0 * size * dim, f"Sobol points of shape {(size, dim)}", "use fewer features or columns")
+    generator = checks.generator(generator)
+    seed = int(torch.randint(2**62, (), generator=generator, device="cpu"))
+    points = torch.quasirandom.SobolEngine(dim, scramble=True, seed=seed).draw(size, dtype=torch.float64)
+    order = torch.randperm(size, generator=generator, device="cpu")
+    return points[order] + 0.5 ** (torch.quasirandom.SobolEngine.MAXBIT + 1)
+
+
 def chi(degrees: float, shape: Sequence[int], generator: Generator | None = None) -> Tensor:
     """Independent draws from the chi distribution, the norm of a standard normal vector, in float64."""
     quantile = scipy.special.gammaincinv(0.5 * checks.positive("degrees", degrees), uniform(shape, generator).numpy())

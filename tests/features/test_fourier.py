@@ -299,6 +299,7 @@ def test_no_moments_where_there_is_no_closed_form():
     x = points(2, 3)
     assert RandomFourier(3, 8, Matern(1.5), "orthogonal").double().moments(x, x) is None
     assert RandomFourier(3, 8, Gaussian(), "hadamard").double().moments(x, x) is None
+    assert RandomFourier(3, 8, Gaussian(), "qmc").double().moments(x, x) is None
     assert RandomFourier(3, 8, Matern(1.5)).double().moments(x, x) is not None
 
 
@@ -317,7 +318,7 @@ def test_orthogonal_frequencies_are_orthogonal_within_blocks(spectrum, dim, widt
 
 
 @isotropic
-@pytest.mark.parametrize("structure", ["independent", "orthogonal", "hadamard"])
+@pytest.mark.parametrize("structure", ["independent", "orthogonal", "hadamard", "qmc"])
 def test_norms_of_frequencies_have_the_right_law(spectrum, structure):
     """They are chi, or the root of d times an F variable for Student's t frequencies, and independent."""
     features = RandomFourier(4, 20000, spectrum, structure, is_complex=True, generator=seeded(3)).double()

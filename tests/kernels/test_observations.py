@@ -317,7 +317,7 @@ def test_landmarks_are_rows_of_any_kind():
 def test_the_best_method_is_a_fourier_method_or_landmarks():
     exact, _ = case("rbf, ARD")
     names = [str(method) for method in rfgp.approximation.family(exact).applicable(9)]
-    assert names == ["fourier", "fourier_orthogonal", "fourier_hadamard"]
+    assert names == ["fourier", "fourier_orthogonal", "fourier_hadamard", "fourier_qmc"]
     rows = points(random(40, DIM))
     assert rfgp.approximate(exact, 16, train_inputs=rows, seed=0)(rows).shape == (40, 40)
 

@@ -105,6 +105,7 @@ CALLS = {
     "gaussian": lambda: sampling.gaussian((3,), generator()),
     "complex_gaussian": lambda: sampling.complex_gaussian((3,), generator()),
     "uniform": lambda: sampling.uniform((3,), generator()),
+    "sobol": lambda: sampling.sobol(3, 2, generator()),
     "chi": lambda: sampling.chi(3.5, (3,), generator()),
     "orthogonal_directions": lambda: sampling.orthogonal_directions(3, 2, generator()),
     "shuffled_copies": lambda: sampling.shuffled_copies(3, 5, generator()),

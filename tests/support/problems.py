@@ -165,7 +165,8 @@ def dot_product(**options):
     return DotProductKernel(torch.tensor([0.5, 1.0, 0.0, 0.3]), **options)
 
 
-ISOTROPIC = ("fourier", "fourier_orthogonal", "fourier_hadamard")
+FOURIER = ("fourier", "fourier_qmc")
+ISOTROPIC = ("fourier", "fourier_orthogonal", "fourier_hadamard", "fourier_qmc")
 MACLAURIN = ("random_maclaurin", "optimized_maclaurin")
 SPHERICAL = ("spherical", "spherical_orthogonal", "spherical_hadamard")
 KERNELS = {
@@ -177,14 +178,14 @@ KERNELS = {
     "matern 3/2": KernelCase(lambda **o: MaternKernel(nu=1.5, **o), ISOTROPIC, has_ard=True),
     "matern 5/2": KernelCase(lambda **o: MaternKernel(nu=2.5, **o), ISOTROPIC, has_ard=True),
     "rational quadratic": KernelCase(RQKernel, ISOTROPIC, has_ard=True),
-    "laplace": KernelCase(LaplaceKernel, ("fourier",), has_ard=True),
-    "spectral mixture": KernelCase(mixture, ("fourier",)),
+    "laplace": KernelCase(LaplaceKernel, FOURIER, has_ard=True),
+    "spectral mixture": KernelCase(mixture, FOURIER),
     "periodic": KernelCase(PeriodicKernel, ("series",), columns=1),
-    "periodic, 3 columns": KernelCase(PeriodicKernel, ("fourier",), columns=3, has_ard=True),
+    "periodic, 3 columns": KernelCase(PeriodicKernel, FOURIER, columns=3, has_ard=True),
     "cosine": KernelCase(CosineKernel, ("series",), columns=1),
     "constant": KernelCase(ConstantKernel, ("series",)),
-    "advected": KernelCase(advected, ("fourier",), has_ard=True),
-    "skewed chi-squared": KernelCase(SkewedChiSquaredKernel, ("fourier",), domain="positive"),
+    "advected": KernelCase(advected, FOURIER, has_ard=True),
+    "skewed chi-squared": KernelCase(SkewedChiSquaredKernel, FOURIER, domain="positive"),
     "dot product": KernelCase(dot_product, MACLAURIN),
     "exponential": KernelCase(ExponentialDotProductKernel, MACLAURIN, has_ard=True),
     "optical": KernelCase(OpticalKernel, ("optical",)),

@@ -36,7 +36,7 @@ class OperatorFamily(LeafFamily):
 
     kernel: OperatorValuedKernel
     is_shift_invariant: ClassVar[bool] = True
-    methods: ClassVar[tuple[str, ...]] = ("fourier", "fourier_orthogonal")
+    methods: ClassVar[tuple[str, ...]] = ("fourier", "fourier_orthogonal", "fourier_qmc")
     default = "fourier_orthogonal"
     is_ranked = False
     has_output_factor = True

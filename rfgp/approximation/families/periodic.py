@@ -33,12 +33,12 @@ class PeriodicFamily(LeafFamily):
 
     kernel: PeriodicKernel
     is_shift_invariant: ClassVar[bool] = True
-    methods = ("series", "fourier")
+    methods = ("series", "fourier", "fourier_qmc")
     default = "series"
     in_products = "fourier"
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
-        if recipe.method.name == "fourier" or input_dim > 1:
+        if recipe.method.is_fourier or input_dim > 1:
             return random_fourier(recipe, input_dim, Periodic())
         columns = self.num_exact_columns(recipe.method, input_dim) or recipe.num_features
         count = (min(columns, recipe.num_features) + 1) // 2
@@ -46,7 +46,8 @@ class PeriodicFamily(LeafFamily):
         return FourierSeries(orders, torch.ones(count), recipe.dtype)
 
     def _applicable(self, input_dim: int) -> tuple[Method, ...]:
-        return (Method.parse("series" if input_dim == 1 else "fourier"),)
+        names = ("series",) if input_dim == 1 else ("fourier", "fourier_qmc")
+        return tuple(map(Method.parse, names))
 
     def mismatch(self, feature_map: FeatureMap) -> str:
         is_periodic = isinstance(feature_map, RandomFourier) and isinstance(feature_map.spectrum, Periodic)

@@ -23,12 +23,16 @@ from ..family import approximates
 from ..grid_kernel import FourierGridKernel, grid_kernel
 from ..map_family import random_fourier
 from ..map_holder import MapRecipe
+from ..method import Method
 from ..power_series import exponential_series, maclaurin
 from ..reference_tensor import reference_tensor
 from ..request import Request
 from ..spectral_weights import GridFrequencies, SpectralWeights, no_density
 from ..values import accurate_values
 from .leaf import LeafFamily
+
+_FEW_INPUTS = 8
+"""Above these, Sobol points are no better than orthogonal frequencies."""
 
 
 class FourierFamily(LeafFamily):
@@ -45,7 +49,12 @@ class FourierFamily(LeafFamily):
 
     @property
     def methods(self) -> tuple[str, ...]:
-        return ("fourier", "fourier_orthogonal", "fourier_hadamard") if self.spectrum.is_isotropic else ("fourier",)
+        isotropic = ("fourier_orthogonal", "fourier_hadamard") if self.spectrum.is_isotropic else ()
+        return ("fourier", *isotropic, *(("fourier_qmc",) if self.spectrum.has_quantiles else ()))
+
+    def _applicable(self, input_dim: int) -> tuple[Method, ...]:
+        has_few = input_dim <= _FEW_INPUTS
+        return tuple(method for method in super()._applicable(input_dim) if has_few or method.structure != "qmc")
 
     @property
     def default(self) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -28,11 +29,21 @@ class Advected(Spectrum):
     tensor([[0.6065]])
     """
 
+    has_quantiles: ClassVar = True
+
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {
             "normal": sampling.gaussian((width, dim), generator),
             "velocity": sampling.gaussian((width, dim - 1), generator),
         }
+
+    def num_uniforms(self, dim: int) -> int:
+        return 2 * dim - 1
+
+    def from_uniforms(self, uniforms: Tensor) -> dict[str, Tensor]:
+        dim = (uniforms.shape[-1] + 1) // 2
+        normal = torch.special.ndtri(uniforms)
+        return {"normal": normal[:, :dim].clone(), "velocity": normal[:, dim:].clone()}
 
     def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
         normal = base_draws["normal"]

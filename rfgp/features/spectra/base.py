@@ -27,9 +27,23 @@ class Spectrum(abc.ABC):
     has_moments: ClassVar[bool] = True
     """Whether the variance of the kernel estimate follows from the kernel at twice the distance."""
 
+    has_quantiles: ClassVar[bool] = False
+    """Whether ``from_uniforms`` makes base draws."""
+
     @abc.abstractmethod
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         """Base draws for ``width`` independent frequencies of ``dim`` entries, by name: float64, on the CPU."""
+
+    def num_uniforms(self, dim: int) -> int:
+        """The number of uniform variables that a frequency of ``dim`` entries is made of."""
+        return dim
+
+    def from_uniforms(self, uniforms: Tensor) -> dict[str, Tensor]:
+        """Base draws from uniform variables (D, num_uniforms) by inverse distribution functions."""
+        raise ValueError(
+            f"expected a spectrum with inverse distribution functions for qmc, got {type(self).__name__}; use "
+            'structure="independent", method="fourier"'
+        )
 
     @abc.abstractmethod
     def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -20,8 +21,13 @@ class Gaussian(IsotropicSpectrum):
     tensor([[0.3679]])
     """
 
+    has_quantiles: ClassVar = True
+
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         return sampling.chi(dim, (width,), generator)
+
+    def from_uniforms(self, uniforms: Tensor) -> dict[str, Tensor]:
+        return {"weight": torch.special.ndtri(uniforms)}
 
     def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
         return torch.exp(-0.5 * distance.square())

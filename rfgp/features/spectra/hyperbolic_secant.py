@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -22,8 +23,13 @@ class HyperbolicSecant(Spectrum):
     tensor([[0.8868]])
     """
 
+    has_quantiles: ClassVar = True
+
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
-        return {"weight": torch.log(torch.tan(0.5 * math.pi * sampling.uniform((width, dim), generator))) / math.pi}
+        return self.from_uniforms(sampling.uniform((width, dim), generator))
+
+    def from_uniforms(self, uniforms: Tensor) -> dict[str, Tensor]:
+        return {"weight": torch.log(torch.tan(0.5 * math.pi * uniforms)) / math.pi}
 
     def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
         return base_draws["weight"], None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -11,6 +12,7 @@ from torch import Generator, Tensor
 from ..._support import checks
 from ...linalg import sampling
 from .base import IsotropicSpectrum
+from .polar import chi_ratio_radius, polar
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Matern(IsotropicSpectrum):
     tensor([[0.3679]])
     """
 
+    has_quantiles: ClassVar = True
     nu: float = 2.5
 
     def __post_init__(self) -> None:
@@ -32,6 +35,11 @@ class Matern(IsotropicSpectrum):
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         chi = sampling.chi(dim, (width,), generator)
         return chi * math.sqrt(2.0 * self.nu) / sampling.chi(2.0 * self.nu, (width,), generator)
+
+    def from_uniforms(self, uniforms: Tensor) -> dict[str, Tensor]:
+        directions, tail = polar(uniforms)
+        radii = math.sqrt(2.0 * self.nu) * chi_ratio_radius(uniforms.shape[-1], 2.0 * self.nu, tail)
+        return {"weight": radii[:, None] * directions}
 
     def of_distance(self, distance: Tensor, **hyperparameters: Tensor) -> Tensor:
         r = math.sqrt(2.0 * self.nu) * distance

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -46,8 +47,13 @@ class Periodic(Spectrum):
     tensor([[0.1353]])
     """
 
+    has_quantiles: ClassVar = True
+
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return {"uniform": sampling.uniform((width, dim), generator)}
+
+    def from_uniforms(self, uniforms: Tensor) -> dict[str, Tensor]:
+        return {"uniform": uniforms}
 
     def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
         z = self._concentration(base_draws["uniform"], hyperparameters)

@@ -13,6 +13,7 @@ from ...linalg import sampling
 from .base import IsotropicSpectrum
 from .gaussian import Gaussian
 from .matern import Matern
+from .polar import chi_radius, chi_ratio_radius, polar
 
 
 def radial_moment(spectrum: IsotropicSpectrum, power: int, dim: int) -> float:
@@ -48,6 +49,7 @@ class PowerWeighted(IsotropicSpectrum):
     """
 
     has_moments: ClassVar = False
+    has_quantiles: ClassVar = True
     spectrum: Gaussian | Matern = field(default_factory=Gaussian)
     powers: tuple[int, ...] = (1,)
 
@@ -72,6 +74,20 @@ class PowerWeighted(IsotropicSpectrum):
             return chi
         nu = self.spectrum.nu
         return chi * math.sqrt(2.0 * nu) / sampling.chi(2.0 * (nu - power), (width,), generator)
+
+    def from_uniforms(self, uniforms: Tensor) -> dict[str, Tensor]:
+        directions, tail = polar(uniforms)
+        shares = len(self.powers) * tail  # the tail of one radius, after the number of its power
+        chosen = shares.long().clamp_max(len(self.powers) - 1)
+        radii = [self._radius_at(power, uniforms.shape[-1], shares - chosen) for power in self.powers]
+        return {"weight": torch.stack(radii).gather(0, chosen[None]).mT * directions}
+
+    def _radius_at(self, power: int, dim: int, tail: Tensor) -> Tensor:
+        """The radii that those under the weight of one power exceed with probabilities ``tail``."""
+        if isinstance(self.spectrum, Gaussian):
+            return chi_radius(dim + 2 * power, tail)
+        nu = self.spectrum.nu
+        return math.sqrt(2.0 * nu) * chi_ratio_radius(dim + 2 * power, 2.0 * (nu - power), tail)
 
     def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
         frequencies = base_draws["weight"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -25,6 +26,7 @@ class RationalQuadratic(IsotropicSpectrum):
     tensor([[0.5000]])
     """
 
+    has_quantiles: ClassVar = True
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
@@ -36,6 +38,12 @@ class RationalQuadratic(IsotropicSpectrum):
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         return sampling.chi(dim, (width,), generator)
+
+    def num_uniforms(self, dim: int) -> int:
+        return dim + 1
+
+    def from_uniforms(self, uniforms: Tensor) -> dict[str, Tensor]:
+        return {"weight": torch.special.ndtri(uniforms[:, 1:]), "uniform": uniforms[:, 0].clone()}
 
     def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
         alpha = self._alpha(base_draws["weight"], hyperparameters)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Generator, Tensor
@@ -27,6 +28,7 @@ class SpectralMixture(Spectrum):
     tensor([[0.6065]])
     """
 
+    has_quantiles: ClassVar = True
     num_mixtures: int = 1
 
     def __post_init__(self) -> None:
@@ -38,6 +40,15 @@ class SpectralMixture(Spectrum):
             "sign": sampling.rademacher((width, dim), generator),
             "uniform": sampling.uniform((width, dim), generator),
         }
+
+    def num_uniforms(self, dim: int) -> int:
+        return 2 * dim
+
+    def from_uniforms(self, uniforms: Tensor) -> dict[str, Tensor]:
+        signs_and_levels, levels = uniforms.chunk(2, dim=-1)
+        doubled = 2.0 * signs_and_levels
+        sign = torch.where(doubled < 1.0, -1.0, 1.0).to(doubled)
+        return {"normal": torch.special.ndtri(levels), "sign": sign, "uniform": doubled.frac()}
 
     def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
         weights, means, scales = self._parameters(base_draws["normal"], hyperparameters)

@@ -27,9 +27,13 @@ class WidenedGaussian(IsotropicSpectrum):
     """
 
     has_moments: ClassVar = False
+    has_quantiles: ClassVar = True
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         return math.sqrt(2.0) * sampling.chi(dim, (width,), generator)
+
+    def from_uniforms(self, uniforms: Tensor) -> dict[str, Tensor]:
+        return {"weight": math.sqrt(2.0) * torch.special.ndtri(uniforms)}
 
     def frequencies(self, base_draws: dict[str, Tensor], **hyperparameters: Tensor) -> tuple[Tensor, Tensor | None]:
         frequencies = base_draws["weight"]

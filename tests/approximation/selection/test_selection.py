@@ -20,7 +20,7 @@ from gpytorch.kernels import (
     RQKernel,
     ScaleKernel,
 )
-from problems import COMPOSITIONS, KERNELS, composition, methods_of, scaled
+from problems import COMPOSITIONS, FOURIER, ISOTROPIC, KERNELS, composition, methods_of, scaled
 
 import rfgp
 from rfgp.approximation import LandmarkKernel, selection
@@ -70,7 +70,7 @@ def agree(prediction, mean, error, errors=3.0):
 
 
 EVERY = [(name, method) for name, case in KERNELS.items() for method in methods_of(case)]
-SIMULATED = ("fourier_hadamard", "spherical_orthogonal", "spherical_hadamard", "tensor_sketch")
+SIMULATED = ("fourier_hadamard", "fourier_qmc", "spherical_orthogonal", "spherical_hadamard", "tensor_sketch")
 
 
 def has_closed_form(name, method):
@@ -192,11 +192,11 @@ def test_rankings_of_random_degrees_are_over_degrees():
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("sum", {"auto", "fourier", "fourier_orthogonal", "fourier_hadamard", "landmarks"}),
+        ("sum", {"auto", *ISOTROPIC, "fourier_grid", "landmarks"}),
         ("sum of many", {"auto", "landmarks"}),
-        ("product", {"auto", "fourier", "landmarks"}),
+        ("product", {"auto", *FOURIER, "landmarks"}),
         ("scaled sum", {"auto", "landmarks", *map(str, family(RBFKernel()).applicable(3))}),
-        ("scaled sum in a product", {"auto", "fourier", "fourier_orthogonal", "fourier_hadamard", "landmarks"}),
+        ("scaled sum in a product", {"auto", *ISOTROPIC, "landmarks"}),
         ("product of exact parts", {"auto", "landmarks", *map(str, family(LinearKernel()).applicable(3))}),
     ],
 )

@@ -63,6 +63,7 @@ def mixture_kernel():
 KERNELS = {
     "orthogonal": (lambda: scaled(RBFKernel(ard_num_dims=2)), "fourier_orthogonal"),
     "independent": (lambda: scaled(RBFKernel()), "fourier"),
+    "Sobol": (lambda: scaled(MaternKernel(nu=1.5)), "fourier_qmc"),
     "hadamard": (lambda: scaled(MaternKernel(nu=2.5)), "fourier_hadamard"),
     "complex": (lambda: scaled(RBFKernel()), "fourier:complex"),
     "complex to real": (lambda: scaled(RBFKernel()), "fourier:ctr"),
