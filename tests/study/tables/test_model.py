@@ -155,7 +155,10 @@ def test_files_that_are_there_stay(folder, model_file, capsys):
         (["fit", "houses.csv", "--target", "price", "--out", "none/new.pt"], "expected a folder for --out, got none"),
         (["fit", "houses.csv", "--target", "price", "--out", "."], "expected a file for --out, got the folder '.'"),
         (["fit", "houses.csv", "--target", "price", "--out", "new.pt", "--test-share", "2"], "expected a test_share"),
-        (["fit", "houses.csv", "--target", "price", "--out", "new.pt", "--kernel", "cubic"], "one of auto, rbf, matern12"),
+        (
+            ["fit", "houses.csv", "--target", "price", "--out", "new.pt", "--kernel", "cubic"],
+            "one of auto, rbf, matern12",
+        ),
         (["predict", "model.pt", "houses.csv", "--level", "95"], "expected a level between 0 and 1, got 95"),
         (["predict", "model.pt", "houses.csv", "--out", "a.parquet"], "expected a file of text for --out"),
         (["predict", "houses.csv", "houses.csv"], "expected a file that rfgp.save wrote"),
