@@ -14,6 +14,7 @@ from .chunked import chunked_sum
 from .conditionals import Conditional
 from .coordinates import Coordinates
 from .moments import DataMoments
+from .neighbor_scores import robust_mean
 from .run import log_prior
 
 _CHUNK = 2**17
@@ -23,7 +24,6 @@ _PRECISION, _SHARE_OF_ERROR, _SHARE_OF_TIED = 1e-9, 0.1, 0.03
 _STARTS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (0.3, 0.01))
 """By what lengthscales and noise are multiplied for the starts that are compared."""
 _ROWS_OF_STARTS = 128
-_FARTHEST = 10.0
 
 
 class Climb:
@@ -117,13 +117,10 @@ class Climb:
 
 @torch.no_grad()
 def mean_log_density(conditional: Conditional, groups: Tensor) -> float:
-    """The mean log density of the last rows of groups, given the others.
-
-    One row that is as its neighbors are not would decide alone: none counts for less than the median less 10 nats.
-    """
+    """The mean log density of the last rows of groups, given the others, as far as single rows do not decide it."""
     chunks = groups.split(chunk_size(conditional, groups))
     densities = torch.cat([conditional.log_densities(chunk) for chunk in chunks])
-    return float(densities.clamp_min(densities.median() - _FARTHEST).mean())
+    return float(robust_mean(densities))
 
 
 def chunk_size(conditional: Conditional, groups: Tensor) -> int:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..inference.sums.mean_basis import mean_values
 from .conditionals import Conditional
+from .learned_covariances import MOST_CELLS, learned_covariances
 from .missing_cells import pairwise_covariance, positive_definite
 from .near_groups import NearRows
 from .neighbor_scores import last_errors, student_log_density
@@ -21,12 +22,15 @@ from .stationary import covariance
 _FIRST_NOISE = 0.1
 _ROWS, _NEIGHBORS = 2000, 32
 """Rows, and neighbors of each, that teach the variances at the end."""
+_FEW_OUTPUTS, _JOINT_ROWS = 4, 300
+"""So many outputs learn their covariance from rows given all cells of near rows, and from so many rows."""
 
 
 class MaskedOutputs(Conditional):
-    """Several outputs, each predicted from the known cells of its own; correlations are those of the targets.
+    """Several outputs, each predicted from the known cells of its own; the kernel is the same.
 
-    The noise of outputs counts as independent.
+    Few outputs learn their covariance at the end; that of many is the covariance of the targets. The noise of outputs
+    counts as independent.
 
     :param initialize: whether variances come from the data, not from the model.
     """
@@ -70,11 +74,17 @@ class MaskedOutputs(Conditional):
     @torch.no_grad()
     def write(self) -> None:
         """Give the model the covariances of outputs and of noise, whose variances are learned from normal densities."""
+        near, count = NearRows(self.x), len(self.units)
         rows = random_rows(len(self.x), _ROWS).to(self.x.device)
-        self.profile(NearRows(self.x).groups(self.kernel, rows, _NEIGHBORS))
+        self.profile(near.groups(self.kernel, rows, _NEIGHBORS))
         scale, noise = self.variances.scale, self.variances.noise
-        known = pairwise_covariance(self.residual)
-        known.diagonal().mul_(scale / (scale + noise))
-        root = (scale / known.diagonal()).sqrt() * self.units
-        write_covariance(self.tasks, positive_definite(known * root.unsqueeze(-1) * root))
+        function = pairwise_covariance(self.residual)
+        function.diagonal().mul_(scale / (scale + noise))
+        root = (scale / function.diagonal()).sqrt()
+        function = positive_definite(function * root.unsqueeze(-1) * root)
+        if count <= _FEW_OUTPUTS:
+            groups = near.groups(self.kernel, rows[:_JOINT_ROWS], MOST_CELLS // count - 1)
+            cells = covariance(self.kernel, self.x[groups])
+            function, noise = learned_covariances(cells, self.residual[groups], function, noise)
+        write_covariance(self.tasks, function * self.units.unsqueeze(-1) * self.units)
         write_noise(self.model.likelihood, torch.diag(noise * self.units.square()))

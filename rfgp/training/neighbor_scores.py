@@ -12,6 +12,7 @@ from torch.autograd.function import once_differentiable
 from ..linalg import cholesky
 
 _FREEDOM = 4.0
+_FARTHEST = 10.0
 _STUDENT = math.lgamma(0.5 * (_FREEDOM + 1.0)) - math.lgamma(0.5 * _FREEDOM) - 0.5 * math.log(math.pi * _FREEDOM)
 
 
@@ -120,3 +121,11 @@ def transformed(alpha_epsilon: Tensor) -> Tensor:
     inside_noise, outside_noise = (1.0 / (1.0 + alpha_epsilon)).log1p(), (1.0 / alpha_epsilon).log1p()
     inside, outside = alpha_epsilon.log1p() - 0.5 * inside_noise, alpha_epsilon.log() - 0.5 * outside_noise
     return torch.stack([inside, outside, inside_noise, outside_noise])
+
+
+def robust_mean(densities: Tensor) -> Tensor:
+    """The mean of log densities (n,), of which none counts for less than the median less 10 nats.
+
+    One row that is as its neighbors are not would decide alone.
+    """
+    return densities.clamp_min(densities.detach().median() - _FARTHEST).mean()
