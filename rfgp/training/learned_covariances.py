@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import scipy.optimize
 import torch
@@ -13,6 +15,8 @@ from .neighbor_scores import robust_mean
 MOST_CELLS = 48
 """Cells of a row and its neighbors together: more cost seconds."""
 _STEPS = 16
+_LARGEST_ROOT, _LEAST_NOISE, _MOST_NOISE = 1e3, 1e-7, 1e2
+"""Bounds of entries of the root and of noise variances, for outputs of unit variance."""
 
 
 def learned_covariances(matrix: Tensor, residual: Tensor, function: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
@@ -24,7 +28,7 @@ def learned_covariances(matrix: Tensor, residual: Tensor, function: Tensor, nois
         \mathrm{cov}(r_{bit}, r_{bju}) = K_{bij} \Gamma_{tu} + \delta_{ij} \delta_{tu} \sigma_t^2
 
     :param matrix: the kernel at groups of rows, (B, n, n).
-    :param residual: the cells, NaN where they are missing, (B, n, T).
+    :param residual: the cells of outputs of unit variance, NaN where they are missing, (B, n, T).
     :param function: the covariance to start with, (T, T).
     :param noise: the variances to start with, (T,).
     """
@@ -46,8 +50,11 @@ def learned_covariances(matrix: Tensor, residual: Tensor, function: Tensor, nois
         assert parameters.grad is not None
         return float(loss.detach()), parameters.grad.cpu().numpy()
 
-    options = {"maxiter": _STEPS}
-    result = scipy.optimize.minimize(objective, start.cpu().numpy(), jac=True, method="L-BFGS-B", options=options)
+    box = [(-_LARGEST_ROOT, _LARGEST_ROOT)] * lower.shape[-1]
+    box += [(0.5 * math.log(_LEAST_NOISE), 0.5 * math.log(_MOST_NOISE))] * count
+    result = scipy.optimize.minimize(
+        objective, start.cpu().numpy(), jac=True, method="L-BFGS-B", bounds=box, options={"maxiter": _STEPS}
+    )
     candidates = (function, noise), unpack(torch.from_numpy(result.x).to(start))
     return max(candidates, key=lambda found: float(robust_mean(_log_densities(matrices[1], residuals[1], *found))))
 

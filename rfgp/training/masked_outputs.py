@@ -22,15 +22,14 @@ from .stationary import covariance
 _FIRST_NOISE = 0.1
 _ROWS, _NEIGHBORS = 2000, 32
 """Rows, and neighbors of each, that teach the variances at the end."""
-_FEW_OUTPUTS, _JOINT_ROWS = 4, 300
-"""So many outputs learn their covariance from rows given all cells of near rows, and from so many rows."""
+_JOINT_ROWS = 300
+"""Rows, given all cells of near ones, that teach the covariance of outputs at the end."""
 
 
 class MaskedOutputs(Conditional):
     """Several outputs, each predicted from the known cells of its own; the kernel is the same.
 
-    Few outputs learn their covariance at the end; that of many is the covariance of the targets. The noise of outputs
-    counts as independent.
+    Their covariance is learned at the end. The noise of outputs counts as independent.
 
     :param initialize: whether variances come from the data, not from the model.
     """
@@ -74,7 +73,7 @@ class MaskedOutputs(Conditional):
     @torch.no_grad()
     def write(self) -> None:
         """Give the model the covariances of outputs and of noise, whose variances are learned from normal densities."""
-        near, count = NearRows(self.x), len(self.units)
+        near = NearRows(self.x)
         rows = random_rows(len(self.x), _ROWS).to(self.x.device)
         self.profile(near.groups(self.kernel, rows, _NEIGHBORS))
         scale, noise = self.variances.scale, self.variances.noise
@@ -82,9 +81,8 @@ class MaskedOutputs(Conditional):
         function.diagonal().mul_(scale / (scale + noise))
         root = (scale / function.diagonal()).sqrt()
         function = positive_definite(function * root.unsqueeze(-1) * root)
-        if count <= _FEW_OUTPUTS:
-            groups = near.groups(self.kernel, rows[:_JOINT_ROWS], MOST_CELLS // count - 1)
-            cells = covariance(self.kernel, self.x[groups])
-            function, noise = learned_covariances(cells, self.residual[groups], function, noise)
+        groups = near.groups(self.kernel, rows[:_JOINT_ROWS], MOST_CELLS // len(self.units) - 1)
+        cells = covariance(self.kernel, self.x[groups])
+        function, noise = learned_covariances(cells, self.residual[groups], function, noise)
         write_covariance(self.tasks, function * self.units.unsqueeze(-1) * self.units)
         write_noise(self.model.likelihood, torch.diag(noise * self.units.square()))
