@@ -16,6 +16,7 @@ from ...approximation import with_features
 from ...approximation.map_holder import maps_kept_on_error
 from ...approximation.reference_tensor import reference_tensor
 from ...inference import GaussianPosterior
+from ...inference.latent.cells import functions_of_cells
 from ...inference.latent.laplace import LatentFunctions
 from ...inference.local import LocalRows
 from ...kernels.observation import check_observed_mean
@@ -97,7 +98,7 @@ class LaplaceGP(torch.nn.Module):
         check_parts(self.covar_module, self.mean_module, self.latent.num_functions)
         check_observed_mean(self.covar_module, self.mean_module)
         if self.block_size is not None:
-            check_local(self.covar_module, self.latent.num_functions)
+            check_local(self.covar_module, self.latent)
         self.num_passes = 0
         """How many times the last fit has summed the Hessian to find the mode, steps that were shortened included."""
         self._mode: Mode | None = None
@@ -150,7 +151,7 @@ class LaplaceGP(torch.nn.Module):
         return self
 
     def _search_in_blocks(self, rows: LocalRows, start: Tensor | None) -> tuple[LocalMode, Tensor, int]:
-        begin = checked_start(start, (len(rows.x), 1))
+        begin = checked_start(start, (len(rows.x), functions_of_cells(self._functions()).likelihood.num_functions))
         return LocalMode.search(self._functions(), rows, begin, self._record())
 
     def _record(self) -> Record:
