@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -14,7 +14,8 @@ from ..local.system_regression import SystemCovariance
 from ..posterior.posterior import WeightPosterior
 from .block_sites import BlockSites, columns_of, side_by_side
 
-_BYTES = 2**26
+_FEW = 128
+_BYTES = 2**23
 """The covariances of the neighbors of all points at once take at most so much memory."""
 
 
@@ -99,11 +100,17 @@ class ClassPrediction:
     def __init__(self, conditioning: ClassConditioning, x: Tensor, posterior: WeightPosterior) -> None:
         self.conditioning, self.x, self.posterior = conditioning, x, posterior
         self.size = len(x) * conditioning.num_functions
+        self._known = list(conditioning.groups(x)) if len(x) <= _FEW else None
+
+    @property
+    def groups(self) -> Iterable[NearClasses]:
+        """The functions at the inputs, in groups; those of many are made again every time."""
+        return self.conditioning.groups(self.x) if self._known is None else self._known
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """Means and variances of all cells of points and functions, (N Q,)."""
         means, variances, order = [], [], []
-        for cells, values, features, covariance in self.conditioning.groups(self.x):
+        for cells, values, features, covariance in self.groups:
             means.append((values + (features @ self.posterior.mean).squeeze(-1)).flatten())
             own = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
             variances.append((own + self.posterior.covariance_root(features).square().sum(-1)).flatten())
@@ -114,7 +121,7 @@ class ClassPrediction:
     @torch.no_grad()
     def covariance(self) -> Tensor:
         """The covariance of all cells, (N Q, N Q)."""
-        groups = list(self.conditioning.groups(self.x))
+        groups = list(self.groups)
         root = self.x.new_empty(self.size, len(self.posterior.mean), dtype=torch.float64)
         for group in groups:
             root[group.cells] = self.posterior.covariance_root(group.features)
@@ -128,7 +135,7 @@ class ClassPrediction:
         """Draws of all cells less their means, (S, N Q)."""
         weights = self.posterior.deviations(num_samples)
         result = self.x.new_empty(self.size, num_samples, dtype=torch.float64)
-        for group in self.conditioning.groups(self.x):
+        for group in self.groups:
             values, vectors = torch.linalg.eigh(group.covariance)
             noise = torch.randn(*group.cells.shape, num_samples, dtype=torch.float64, device=self.x.device)
             own = vectors @ (values.clamp_min(0.0).sqrt().unsqueeze(-1) * noise)
