@@ -204,6 +204,9 @@ def test_classes_from_all_rows_as_neighbors_equal_dense_algebra():
     for point in range(len(test)):
         own = slice(CLASSES * point, CLASSES * (point + 1))
         np.testing.assert_allclose(covariance[own, own], expected.covariance[own, own], atol=1e-8)
+    many = model.posterior(test.repeat(30, 1))
+    torch.testing.assert_close(many.mean, found.mean.repeat(30, 1))
+    torch.testing.assert_close(many.variance, found.variance.repeat(30, 1))
     torch.manual_seed(0)
     draws = found.rsample(torch.Size([20000])).flatten(1)
     error = (draws.T.cov() - covariance).abs() / covariance.diagonal().outer(covariance.diagonal()).sqrt()

@@ -14,9 +14,8 @@ from ..local.system_regression import SystemCovariance
 from ..posterior.posterior import WeightPosterior
 from .block_sites import BlockSites, columns_of, side_by_side
 
-_FEW = 128
-_BYTES = 2**23
-"""The covariances of the neighbors of all points at once take at most so much memory."""
+_FEW, _BYTES = 128, 2**23
+"""So many points are looked at once, or as many as have covariances of near rows of so many bytes, in the cache."""
 
 
 class NearClasses(NamedTuple):
@@ -49,11 +48,12 @@ class ClassConditioning(LocalConditioning):
         super().__init__(kernel, rows, num_neighbors)
         self.num_functions = (rows.columns.shape[-1] - 1) // 3
 
-    def groups(self, x: Tensor) -> Iterator[NearClasses]:
-        """The functions at points (N, d), in groups."""
+    def groups(self, x: Tensor, is_joint: bool = True) -> Iterator[NearClasses]:
+        """The functions at points (N, d), in groups; if not joint, points of a block may be in several."""
         for points, given in self._near_rows(x):
             if self.num_neighbors is None:
-                yield self._given(x, points.unsqueeze(0), given.unsqueeze(0))
+                for part in [points] if is_joint else points.split(_FEW):
+                    yield self._given(x, part.unsqueeze(0), given.unsqueeze(0))
                 continue
             at_once = max(1, _BYTES // (8 * self.num_functions * self.num_neighbors**2))
             for part in torch.arange(len(points), device=x.device).split(at_once):
@@ -102,15 +102,14 @@ class ClassPrediction:
         self.size = len(x) * conditioning.num_functions
         self._known = list(conditioning.groups(x)) if len(x) <= _FEW else None
 
-    @property
-    def groups(self) -> Iterable[NearClasses]:
-        """The functions at the inputs, in groups; those of many are made again every time."""
-        return self.conditioning.groups(self.x) if self._known is None else self._known
+    def groups(self, is_joint: bool = True) -> Iterable[NearClasses]:
+        """The functions at the inputs, in groups; those of many inputs are made again every time."""
+        return self.conditioning.groups(self.x, is_joint) if self._known is None else self._known
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """Means and variances of all cells of points and functions, (N Q,)."""
         means, variances, order = [], [], []
-        for cells, values, features, covariance in self.groups:
+        for cells, values, features, covariance in self.groups(is_joint=False):
             means.append((values + (features @ self.posterior.mean).squeeze(-1)).flatten())
             own = covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
             variances.append((own + self.posterior.covariance_root(features).square().sum(-1)).flatten())
@@ -121,7 +120,7 @@ class ClassPrediction:
     @torch.no_grad()
     def covariance(self) -> Tensor:
         """The covariance of all cells, (N Q, N Q)."""
-        groups = list(self.groups)
+        groups = list(self.groups())
         root = self.x.new_empty(self.size, len(self.posterior.mean), dtype=torch.float64)
         for group in groups:
             root[group.cells] = self.posterior.covariance_root(group.features)
@@ -135,7 +134,7 @@ class ClassPrediction:
         """Draws of all cells less their means, (S, N Q)."""
         weights = self.posterior.deviations(num_samples)
         result = self.x.new_empty(self.size, num_samples, dtype=torch.float64)
-        for group in self.groups:
+        for group in self.groups():
             values, vectors = torch.linalg.eigh(group.covariance)
             noise = torch.randn(*group.cells.shape, num_samples, dtype=torch.float64, device=self.x.device)
             own = vectors @ (values.clamp_min(0.0).sqrt().unsqueeze(-1) * noise)

@@ -148,9 +148,7 @@ class LocalMode:
         columns = cells.likelihood.num_functions
         width = columns * cells.num_features
         found = [tuple(part.shape) for part in (self.weights, self.rows.columns, self.mean, self.gram)]
-        check_shapes(
-            found, [(count, columns), (count, 1 + 3 * columns), (width, 1), (width, width)]
-        )
+        check_shapes(found, [(count, columns), (count, 1 + 3 * columns), (width, 1), (width, width)])
 
 
 def rows_in_blocks(model: Any, data: LaplaceRows, before: LocalMode | None) -> LocalRows:

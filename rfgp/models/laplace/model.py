@@ -59,7 +59,7 @@ class LaplaceGP(torch.nn.Module):
     :param num_neighbors: with blocks, predictions use the residual of so many nearest training rows; None for those of
         the block that a point lies in; default: 64.
     :param hessian: for a SoftmaxLikelihood "full", up to 8,192 weights, or "block_diagonal", with the diagonal of
-        :math:`W_i` in posterior and evidence, at Q Gram matrices per pass; the mode is the same.
+        :math:`W_i` in posterior and evidence, at Q Gram matrices per pass; the mode is the same. Blocks need "full".
     :param product_dtype: the dtype of Gram products without blocks; default: float64, or float32 for float32 features
         where the curvature is below a hundredth of the inverse of the largest prior variance.
     :raises ValueError: for a kernel without features, or of several outputs that is not separable, or another
