@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ..approximation.entry import approximate
-from ..approximation.landmark_kernel import LandmarkKernel
 from ..models import LaplaceGP
 from ..models.laplace.class_probabilities import class_probabilities
 from .few_rows import FewRows
@@ -26,7 +25,7 @@ class ClassSubset(FewRows):
         self.model, self.moments = model, moments
         self.is_part, self.x, self.inputs, self.y = len(rows) < len(x), x[rows], x[rows], y[rows]
         kernel: Any = model.covar_module
-        if isinstance(kernel, LandmarkKernel) and kernel.num_scalar_features > _LANDMARKS < len(rows):
+        if kernel.has_residual_covariance and kernel.num_scalar_features > _LANDMARKS < len(rows):
             kernel = approximate(kernel.exact_kernel, _LANDMARKS, method="landmarks", train_inputs=self.x, seed=0)
         self.narrow = LaplaceGP(kernel, model.likelihood, model.mean_module, hessian=model.hessian)
 

@@ -79,7 +79,7 @@ class LatentSubset(FewRows):
         x, targets = self._cells(x, y)
         cross = to_dense(kernel(self.x, x)).double()
         mean = self.functions.mean_at(x).squeeze(-1) + (cross.mT @ at.weights).squeeze(-1)
-        variance = kernel(x, diag=True).double() - at.posterior.sites[0].reduction(cross)
+        variance = kernel(x, diag=True).double() - at.posterior.sites[0].reduction(cross.unsqueeze(0)).flatten()
         latent = MultivariateNormal(mean, torch.diag(variance.clamp_min(1e-12)))
         loss = -float(self.model.likelihood.log_marginal(targets, latent).mean())
         return loss if math.isfinite(loss) else math.inf

@@ -14,12 +14,13 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.means import ConstantMean, LinearMean
 
 import rfgp
+from rfgp._support.gpytorch_names import OneDimensionalLikelihood
 from rfgp.inference.local import LocalRows
 from rfgp.likelihoods import NegativeBinomialLikelihood, PoissonLikelihood
 from rfgp.models import LaplaceGP, WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")
-ROWS, LANDMARKS, BLOCK = 60, 10, 16
+ROWS, LANDMARKS, BLOCK, CLASSES = 60, 10, 16, 3
 
 
 def student_t():
@@ -32,6 +33,30 @@ def negative_binomial():
     likelihood = NegativeBinomialLikelihood()
     likelihood.dispersion = 0.3
     return likelihood
+
+
+class Gamma(OneDimensionalLikelihood):
+    """Times of mean exp(f), by a likelihood of the user's own."""
+
+    def forward(self, f, *args, **kwargs):
+        return torch.distributions.Gamma(2.0, 2.0 * torch.exp(-f))
+
+
+class Ordinal(OneDimensionalLikelihood):
+    """Ordered labels between thresholds."""
+
+    def forward(self, f, *args, **kwargs):
+        below = torch.sigmoid(torch.tensor([-0.5, 0.7]) - f.unsqueeze(-1))
+        ends = torch.nn.functional.pad(below, (0, 1), value=1.0)
+        return torch.distributions.Categorical(ends.diff(dim=-1, prepend=torch.zeros_like(f).unsqueeze(-1)))
+
+
+def softmax():
+    return gpytorch.likelihoods.SoftmaxLikelihood(num_classes=CLASSES, mixing_weights=False)
+
+
+def labels(f):
+    return torch.bucketize(f, torch.tensor([-0.6, 0.6]))
 
 
 def by_autograd(likelihood, f, y):
@@ -57,6 +82,10 @@ PROBLEMS = {
         partial(dense.student_t, degrees=4.0, noise=0.1),
     ),
     "beta": (gpytorch.likelihoods.BetaLikelihood, torch.sigmoid, None),
+    "gamma": (Gamma, lambda f: torch.distributions.Gamma(2.0, 2.0 * torch.exp(-f)).sample(), None),
+    "ordinal": (Ordinal, labels, None),
+    "softmax": (softmax, labels, partial(dense.softmax, num_classes=CLASSES)),
+    "softmax of own scales": (softmax, labels, partial(dense.softmax, num_classes=CLASSES)),
 }
 
 
@@ -74,11 +103,15 @@ def kernel_of(x, method="landmarks"):
     return rfgp.approximate(exact, LANDMARKS, method=method, input_dim=2, seed=0, train_inputs=x)
 
 
-def model_of(name, x, mean=None, **settings):
-    mean = LinearMean(2) if mean is None else mean
+def model_of(name, x, **settings):
+    kernel, mean = kernel_of(x), LinearMean(2)
     for parameter in mean.parameters():
         torch.nn.init.constant_(parameter, 0.3)
-    return LaplaceGP(kernel_of(x), PROBLEMS[name][0](), mean, **{"block_size": BLOCK, **settings})
+    if name == "softmax of own scales":
+        shape = torch.Size([CLASSES])
+        kernel, mean = ScaleKernel(kernel, batch_shape=shape), ConstantMean(batch_shape=shape)
+        kernel.outputscale, mean.constant.data = torch.tensor([0.7, 1.0, 2.5]), torch.tensor([0.1, -0.2, 0.3])
+    return LaplaceGP(kernel, PROBLEMS[name][0](), mean, **{"block_size": BLOCK, **settings})
 
 
 def dense_result(name, model, x, y, test):
@@ -88,15 +121,19 @@ def dense_result(name, model, x, y, test):
     places = local.partition.place(local.points(points))
     for number, rows in enumerate(local.partition.blocks):
         places[rows] = number
+    kernel, count = model.covar_module, model.latent.num_functions
     with torch.no_grad():
-        features, mean = model.covar_module.features(points), model.mean_module(points).numpy()
-        exact = model.covar_module.exact_kernel(points).to_dense()
-        low_rank = features @ features.mT
-        covariance = (low_rank + (places[:, None] == places) * (exact - low_rank)).numpy()
+        scalar, mean = kernel.scalar_features(points), model.mean_module(points).expand(count, -1)
+        low_rank = kernel.total_outputscale.expand(count)[:, None, None] * (scalar @ scalar.mT)
+        residual = (places[:, None] == places) * (kernel.exact_kernel(points).to_dense() - low_rank)
+        covariance = torch.block_diag(*(low_rank + residual)).numpy()
     closed = PROBLEMS[name][2] or partial(by_autograd, model.likelihood)
-    old, new = slice(0, len(x)), slice(len(x), None)
-    parts = covariance[old, old], mean[old], covariance[new, old], covariance[new, new], mean[new]
-    return dense.laplace(partial(closed, y=y.numpy()), *parts)
+    is_old = np.tile(np.arange(len(points)) < len(x), count)
+    old, new, mean = np.flatnonzero(is_old), np.flatnonzero(~is_old), mean.flatten().detach().numpy()
+    parts = covariance[np.ix_(old, old)], mean[old], covariance[np.ix_(new, old)], covariance[np.ix_(new, new)]
+    found = dense.laplace(partial(closed, y=y.numpy()), *parts, mean[new])
+    by_point = np.arange(len(new)).reshape(count, -1).T.flatten()
+    return found._replace(mean=found.mean[by_point], covariance=found.covariance[np.ix_(by_point, by_point)])
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
@@ -106,12 +143,12 @@ def test_evidence_and_predictions_equal_dense_algebra(name):
     model = model_of(name, x, num_neighbors=None).condition(x, y)
     expected, found = dense_result(name, model, x, y, test), model.posterior(test)
     np.testing.assert_allclose(model.log_marginal_likelihood().item(), expected.evidence, rtol=1e-10)
-    np.testing.assert_allclose(found.mean.detach(), expected.mean, atol=1e-8)
+    np.testing.assert_allclose(found.mean.detach().flatten(), expected.mean, atol=1e-8)
     np.testing.assert_allclose(found.covariance_matrix.detach(), expected.covariance, atol=1e-8)
-    np.testing.assert_allclose(found.variance.detach(), np.diag(expected.covariance), atol=1e-8)
+    np.testing.assert_allclose(found.variance.detach().flatten(), np.diag(expected.covariance), atol=1e-8)
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", [name for name in PROBLEMS if name not in ("gamma", "softmax")])
 def test_gradients_follow_the_mode(name):
     x, y = data(name, 40)
     model, inputs = model_of(name, x), x.clone().requires_grad_()
@@ -155,7 +192,28 @@ def test_neighbors_take_no_row_for_less_than_nothing():
     assert (variance > 0).all() and (variance < prior).all()
 
 
-@pytest.mark.parametrize("name", ["probit", "Student's t"])
+def test_classes_from_all_rows_as_neighbors_equal_dense_algebra():
+    """With one block all rows are the block of a point, and its neighbors."""
+    x, y = data("softmax")
+    test = 2.4 * torch.rand(6, 2)
+    model = model_of("softmax of own scales", x, block_size=ROWS, num_neighbors=ROWS).condition(x, y)
+    expected, found = dense_result("softmax", model, x, y, test), model.posterior(test)
+    covariance = found.covariance_matrix.detach()
+    np.testing.assert_allclose(found.mean.detach().flatten(), expected.mean, atol=1e-8)
+    np.testing.assert_allclose(found.variance.detach().flatten(), np.diag(expected.covariance), atol=1e-8)
+    for point in range(len(test)):
+        own = slice(CLASSES * point, CLASSES * (point + 1))
+        np.testing.assert_allclose(covariance[own, own], expected.covariance[own, own], atol=1e-8)
+    many = model.posterior(test.repeat(30, 1))
+    torch.testing.assert_close(many.mean, found.mean.repeat(30, 1))
+    torch.testing.assert_close(many.variance, found.variance.repeat(30, 1))
+    torch.manual_seed(0)
+    draws = found.rsample(torch.Size([20000])).flatten(1)
+    error = (draws.T.cov() - covariance).abs() / covariance.diagonal().outer(covariance.diagonal()).sqrt()
+    assert float(error.max()) < 6.0 * 2.0**0.5 / 20000**0.5
+
+
+@pytest.mark.parametrize("name", ["probit", "Student's t", "softmax"])
 def test_an_update_equals_the_mode_of_all_rows(name):
     x, y = data(name)
     model = model_of(name, x, num_neighbors=None).condition(x[:45], y[:45])
@@ -164,19 +222,20 @@ def test_an_update_equals_the_mode_of_all_rows(name):
     expected = dense_result(name, model, x, y, x[:10] + 0.1)
     found = model.posterior(x[:10] + 0.1)
     np.testing.assert_allclose(model.log_marginal_likelihood().item(), expected.evidence, rtol=1e-10)
-    np.testing.assert_allclose(found.mean.detach(), expected.mean, atol=1e-6)
-    np.testing.assert_allclose(found.variance.detach(), np.diag(expected.covariance), atol=1e-6)
+    np.testing.assert_allclose(found.mean.detach().flatten(), expected.mean, atol=1e-6)
+    np.testing.assert_allclose(found.variance.detach().flatten(), np.diag(expected.covariance), atol=1e-6)
     again = copy.deepcopy(model).condition(x, y, start=model.mode)
     assert again.num_passes <= passes
 
 
-def test_states_copies_pickles_and_files_predict_alike(tmp_path):
-    x, y = data("negative binomial")
-    model = model_of("negative binomial", x).condition(x, y)
+@pytest.mark.parametrize("name", ["negative binomial", "softmax of own scales"])
+def test_states_copies_pickles_and_files_predict_alike(name, tmp_path):
+    x, y = data(name)
+    model = model_of(name, x).condition(x, y)
     expected, state = model.posterior(x + 0.1), io.BytesIO()
     torch.save(model.state_dict(), state)
     state.seek(0)
-    loaded = model_of("negative binomial", x)
+    loaded = model_of(name, x)
     loaded.load_state_dict(torch.load(state))
     rfgp.save(model, tmp_path / "model.rfgp", with_rows=True)
     others = (loaded, copy.deepcopy(model), pickle.loads(pickle.dumps(model)), rfgp.load(tmp_path / "model.rfgp"))
@@ -203,12 +262,8 @@ def test_bad_calls_change_nothing():
         (lambda: plain.update(x, y), "block"),
         (lambda: LaplaceGP(kernel_of(x, "fourier"), PoissonLikelihood(), block_size=8), "landmarks"),
         (lambda: LaplaceGP(kernel_of(x), PoissonLikelihood(), block_size=0), "block_size"),
-        (
-            lambda: LaplaceGP(
-                kernel_of(x), gpytorch.likelihoods.SoftmaxLikelihood(2, 2, mixing_weights=False), block_size=8
-            ),
-            "one latent function",
-        ),
+        (lambda: LaplaceGP(kernel_of(x), gpytorch.likelihoods.SoftmaxLikelihood(2, 2), block_size=8), "mixing weights"),
+        (lambda: LaplaceGP(kernel_of(x), softmax(), block_size=8, hessian="block_diagonal"), "hessian"),
     )
     for call, message in calls:
         with pytest.raises(ValueError, match=message):

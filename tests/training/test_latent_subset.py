@@ -118,9 +118,11 @@ def test_noise_of_students_t_is_learned_and_classes_take_few_rows(few):
     model = model_of(x, gpytorch.likelihoods.StudentTLikelihood())
     rfgp.fit(model, x, y, progress=False, max_evaluations=20)
     assert 0.002 < float(model.likelihood.noise.detach()) < 0.05
-    classes = model_of(x, gpytorch.likelihoods.SoftmaxLikelihood(2, 2, mixing_weights=False), block_size=None)
-    summary = rfgp.fit(classes, x, (y > 0).long(), strategy="subset", progress=False, max_evaluations=8)
-    assert summary.stages[0].name == "subset" and summary.evaluations <= 8
+    for block_size in (None, 40):
+        likelihood = gpytorch.likelihoods.SoftmaxLikelihood(2, 2, mixing_weights=False)
+        classes = model_of(x, likelihood, block_size=block_size)
+        summary = rfgp.fit(classes, x, (y > 0).long(), strategy="subset", progress=False, max_evaluations=8)
+        assert summary.stages[0].name == "subset" and summary.evaluations <= 8
 
 
 def test_counts_of_tasks_with_missing_cells(few):

@@ -1,4 +1,4 @@
-"""Rows in blocks of near ones, and what terms of any curvature, also a negative one, make of their prior."""
+"""Functions at rows in blocks of near ones, and what terms of a curvature of any sign make of their prior."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ..posterior.posterior import WeightPosterior
 
 
 class Block(NamedTuple):
-    r"""The prior of the rows of a block.
+    r"""The prior of Q functions at the rows of a block.
 
     :param rows: their numbers, (n,).
-    :param features: :math:`\Phi_b`, (n, D), output scale included.
-    :param residual: :math:`R_b`, (n, n), the covariance that the features leave over.
+    :param features: :math:`\Phi_b`, (Q, n, D), output scales included.
+    :param residual: :math:`R_b`, (Q, n, n), the covariances that the features leave over.
     """
 
     rows: Tensor
@@ -28,134 +28,192 @@ class Block(NamedTuple):
 
 
 class BlockPrior:
-    r"""The covariance :math:`K = \Phi \Phi^\top + \mathrm{blockdiag}(R_b)` of N rows."""
+    r"""The covariances :math:`K = \Phi \Phi^\top + \mathrm{blockdiag}(R_b)` of Q independent functions at N rows."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
-        self.blocks, self.num_features = blocks, blocks[0].features.shape[-1]
+        self.blocks = blocks
+        self.num_functions, _, self.num_features = blocks[0].features.shape
         self.device = blocks[0].features.device
 
     @classmethod
     @torch.no_grad()
-    def of_rows(cls, kernel: Any, x: Tensor, parts: Sequence[Tensor]) -> BlockPrior:
+    def of_rows(cls, kernel: Any, x: Tensor, parts: Sequence[Tensor], num_functions: int) -> BlockPrior:
         """That of rows x (N, d) with these numbers in each block."""
         process = ResidualProcess(kernel)
-        width = kernel.num_scalar_features + 2 * max(map(len, parts))
+        kept = 2 if num_functions == 1 else 1 + 2 * num_functions
+        width = kernel.num_scalar_features + kept * max(map(len, parts))
         what = f"features and covariances of {len(x)} x {width} numbers"
         checks.fits_in_memory(8.0 * len(x) * width, what, "use fewer landmarks or a smaller block_size")
         blocks = []
         for rows in (part.to(x.device) for part in parts):
             features = process.features(x[rows])
-            blocks.append(Block(rows, features, process.covariance(x[rows], features)))
+            every = features, process.covariance(x[rows], features)
+            blocks.append(Block(rows, *(part.expand(num_functions, -1, -1) for part in every)))
         return cls(blocks)
 
     def times(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        r"""The products :math:`\Phi^\top a`, (D, 1), and :math:`K a`, (N, 1), with a column a."""
-        weights = values.new_zeros(self.num_features, 1)
+        r"""The products :math:`\Phi^\top a`, (Q, D, 1), and :math:`K a`, (N, Q), with a table a, (N, Q)."""
+        weights = values.new_zeros(self.num_functions, self.num_features, 1)
         for rows, features, _ in self.blocks:
-            weights += features.mT @ values[rows]
+            weights += features.mT @ columns_of(values[rows])
         result = torch.empty_like(values)
         for rows, features, residual in self.blocks:
-            result[rows] = features @ weights + residual @ values[rows]
+            result[rows] = table_of(features @ weights + residual @ columns_of(values[rows]))
         return weights, result
 
 
 class BlockSites:
-    r"""The matrix :math:`G = (R + W^{-1})^{-1} = Q_+^\top Q_+ - Q_-^\top Q_-` of a block, for W of any sign.
+    r"""The matrix :math:`G = W (I + R W)^{-1} = Q_+^\top Q_+ - Q_-^\top Q_-` of Q functions at the n rows of a block.
+
+    One function has :math:`W = \mathrm{diag}(d)` of any sign:
 
     .. math:: C C^\top = I + S R S, \quad S = \max(W, 0)^{1/2}, \qquad Q_+ = C^{-1} S, \qquad
         E E^\top = I - T R_{:n} T_n^\top, \quad Q_- = E^{-1} T (I - R Q_+^\top Q_+)
 
-    with the roots T of the negative W, and their columns n.
+    with the roots T of the negative W, and their columns n. Several are the classes of a softmax,
+    :math:`W_i = \mathrm{diag}(d_i) - d_i d_i^\top` with probabilities d, at O(Q n^3) in place of (Q n)^3:
 
-    :param curvature: W, (n,).
+    .. math:: G_q = Q_{+q}^\top Q_{+q}, \qquad M M^\top = \sum_q G_q, \qquad Q_- = M^{-1} (G_1, \dots, G_Q)
+
+    :param residual: R, (..., Q, n, n), independent between functions.
+    :param curvature: d, (..., Q, n).
     :raises ValueError: where the posterior of the residual is improper.
+
+    Source: Rasmussen and Williams (2006), Algorithm 3.3.
     """
 
     def __init__(self, residual: Tensor, curvature: Tensor) -> None:
         self.residual = residual
         self.root = curvature.clamp_min(0.0).sqrt().unsqueeze(-1)
         matrix = self.root * residual * self.root.mT
-        matrix.diagonal().add_(1.0)
+        matrix.diagonal(dim1=-2, dim2=-1).add_(1.0)
         self.factor = factor_of(matrix)
-        self.log_determinant = log_determinant_of(self.factor)
+        self.log_determinant = log_determinant_of(self.factor).sum(-1)
         self.concave: Tensor | None = None
-        is_negative = curvature < 0
-        if bool(is_negative.any()):
-            self._add_concave(is_negative.nonzero().squeeze(-1), (-curvature[is_negative]).sqrt().unsqueeze(-1))
+        if curvature.shape[-2] > 1:
+            self._add_coupling()
+        elif bool((curvature < 0).any()):
+            (chosen,) = (curvature[0] < 0).nonzero(as_tuple=True)
+            self._add_concave(chosen, (-curvature[0, chosen]).sqrt().unsqueeze(-1))
+
+    def _add_coupling(self) -> None:
+        every = self.inverse()
+        factor = factor_of(every.sum(-3))
+        self.log_determinant = self.log_determinant + log_determinant_of(factor)
+        self.concave = torch.linalg.solve_triangular(factor.unsqueeze(-3), every, upper=False)
 
     def _add_concave(self, chosen: Tensor, root: Tensor) -> None:
-        near = self.residual[chosen]
-        left = -self.times(near.mT).mT
+        near = self.residual[0, chosen]
+        left = -self.times(near.mT.unsqueeze(0))[0].mT
         left[torch.arange(len(chosen), device=chosen.device), chosen] += 1.0
         matrix = -root * (left @ near.mT) * root.mT
         matrix.diagonal().add_(1.0)
         factor = factor_of(matrix)
         self.log_determinant = self.log_determinant + log_determinant_of(factor)
-        self.concave = torch.linalg.solve_triangular(factor, root * left, upper=False)
+        self.concave = torch.linalg.solve_triangular(factor, root * left, upper=False).unsqueeze(0)
 
     def whitened(self, values: Tensor) -> tuple[Tensor, Tensor | None]:
-        r"""The products :math:`Q_+ V` and, if there is a negative W, :math:`Q_- V`, with values (n, K)."""
+        r"""The products :math:`Q_{+q} V_q`, (..., Q, n, K), and :math:`Q_{-q} V_q` if there are, with values V."""
         positive = torch.linalg.solve_triangular(self.factor, self.root * values, upper=False)
         return positive, None if self.concave is None else self.concave @ values
 
     def times(self, values: Tensor) -> Tensor:
-        """G V, (n, K)."""
+        """G V, (..., Q, n, K)."""
         result = self.root * torch.cholesky_solve(self.root * values, self.factor)
-        return result if self.concave is None else result - self.concave.mT @ (self.concave @ values)
+        if self.concave is None:
+            return result
+        return result - self.concave.mT @ (self.concave @ values).sum(-3, keepdim=True)
 
     def reduction(self, cross: Tensor) -> Tensor:
-        """The diagonal (K,) of V^T G V for V (n, K): by how much the rows lower variances."""
+        r"""By how much the rows lower covariances of the functions, :math:`v_{kq}^\top G_{qr} v_{kr}`, (K, Q, Q).
+
+        :param cross: V, (Q, n, K).
+        """
         positive, negative = self.whitened(cross)
-        result = positive.square().sum(-2)
-        return result if negative is None else result - negative.square().sum(-2)
+        result = torch.diag_embed(positive.square().sum(-2).mT)
+        return result if negative is None else result - torch.einsum("qnk,rnk->kqr", negative, negative)
 
     def inverse(self) -> Tensor:
-        """G, (n, n)."""
+        """The blocks of G of every function with itself, (..., Q, n, n)."""
         result = self.root * torch.cholesky_inverse(self.factor) * self.root.mT
         return result if self.concave is None else result - self.concave.mT @ self.concave
 
 
 class SitePosterior:
-    r"""The posterior of weights and residuals where row i adds :math:`b_i f_i - W_i f_i^2 / 2` to the log prior.
+    r"""The posterior of weights and residuals where row i adds :math:`b_i^\top f_i - f_i^\top W_i f_i / 2` to the log
+    prior, with W as in :class:`BlockSites`.
 
     .. math:: B = I + \sum_b \Phi_b^\top G_b \Phi_b, \qquad
-        (K + W^{-1})^{-1} = G - G \Phi B^{-1} \Phi^\top G, \qquad \log|I + K W| = \log|B| + \sum_b \log|I + R_b W_b|
+        G_{all} = W (I + K W)^{-1} = G - G \Phi B^{-1} \Phi^\top G, \qquad
+        \log|I + K W| = \log|B| + \sum_b \log|I + R_b W_b|
 
-    :param curvature: W, (N,).
+    :param curvature: d, (N, Q).
     :raises ValueError: where it is improper, which a negative W can bring about.
     """
 
     def __init__(self, prior: BlockPrior, curvature: Tensor) -> None:
-        self.prior = prior
-        self.gram = torch.zeros(prior.num_features, prior.num_features, dtype=torch.float64, device=prior.device)
+        self.prior, self.curvature = prior, curvature
+        count, width = prior.num_functions, prior.num_features
+        self.gram = torch.zeros(count * width, count * width, dtype=torch.float64, device=prior.device)
+        of_function = self.gram.view(count, width, count, width).diagonal(dim1=0, dim2=2).unbind(-1)
         self.sites = []
         log_determinant = self.gram.new_zeros(())
         for rows, features, residual in prior.blocks:
-            sites = BlockSites(residual, curvature[rows])
+            sites = BlockSites(residual, curvature[rows].mT)
             positive, negative = sites.whitened(features)
-            self.gram.addmm_(positive.mT, positive)
+            for gram, white in zip(of_function, positive, strict=True):
+                gram.addmm_(white.mT, white)
             if negative is not None:
-                self.gram.addmm_(negative.mT, negative, alpha=-1.0)
+                wide = negative.movedim(0, 1).flatten(1)
+                self.gram.addmm_(wide.mT, wide, alpha=-1.0)
             log_determinant = log_determinant + sites.log_determinant
             self.sites.append(sites)
         self.weights = WeightPosterior(self.gram, self.gram.new_zeros(len(self.gram), 1))
         self.log_determinant = log_determinant + self.weights.log_determinant
 
     def solve(self, slope: Tensor) -> Tensor:
-        r"""The column :math:`(I + W K)^{-1} b` for b, (N, 1): K times it is the mean of the functions."""
-        left, cross = torch.empty_like(slope), slope.new_zeros(len(self.gram), 1)
+        r"""The table :math:`(I + W K)^{-1} b` for b, (N, Q): K times it is the mean of the functions."""
+        left = torch.empty_like(slope)
+        cross = slope.new_zeros(self.prior.num_functions, self.prior.num_features, 1)
         for (rows, features, residual), sites in zip(self.prior.blocks, self.sites, strict=True):
-            left[rows] = slope[rows] - sites.times(residual @ slope[rows])
-            cross += features.mT @ left[rows]
-        mean = self.weights.solve(cross)
+            own = columns_of(slope[rows])
+            own = own - sites.times(residual @ own)
+            cross += features.mT @ own
+            left[rows] = table_of(own)
+        mean = self.weights.solve(cross.flatten(0, 1)).view_as(cross)
         for (rows, features, _), sites in zip(self.prior.blocks, self.sites, strict=True):
-            left[rows] -= sites.times(features @ mean)
+            left[rows] -= table_of(sites.times(features @ mean))
         return left
 
-    def variances(self) -> Tensor:
-        """The posterior variances of the functions at the rows, (N,)."""
-        result = self.gram.new_empty(sum(len(block.rows) for block in self.prior.blocks))
+    def by_curvature(self) -> Tensor:
+        r"""The derivatives of :math:`-\log|I + K W| / 2` in d, (N, Q), by the covariances of the functions at rows."""
+        result = torch.empty_like(self.curvature)
         for (rows, features, residual), sites in zip(self.prior.blocks, self.sites, strict=True):
-            root = self.weights.covariance_root(features - residual @ sites.times(features))
-            result[rows] = residual.diagonal() - sites.reduction(residual) + root.square().sum(-1)
+            wide = side_by_side(features)
+            root = self.weights.covariance_root(wide - residual @ sites.times(wide)).movedim(0, 1)
+            prior = torch.diag_embed(residual.diagonal(dim1=-2, dim2=-1).mT)
+            covariance = prior - sites.reduction(residual) + root @ root.mT
+            result[rows] = -0.5 * covariance.diagonal(dim1=-2, dim2=-1)
+            if self.prior.num_functions > 1:
+                result[rows] += (covariance @ self.curvature[rows].unsqueeze(-1)).squeeze(-1)
         return result
+
+
+def columns_of(table: Tensor) -> Tensor:
+    """A table (..., n, Q) as a column of every function, (..., Q, n, 1)."""
+    return table.mT.unsqueeze(-1)
+
+
+def table_of(columns: Tensor) -> Tensor:
+    """Columns (..., Q, n, 1) as a table (..., n, Q)."""
+    return columns.squeeze(-1).mT
+
+
+def side_by_side(values: Tensor) -> Tensor:
+    """Values (..., Q, n, K) in columns of their own function, with zeros in those of others, (..., Q, n, Q K)."""
+    return torch.diag_embed(values.movedim(-3, -1), dim1=-4, dim2=-2).flatten(-2)
+
+
+def of_own_function(values: Tensor) -> Tensor:
+    """The columns (Q, n, K) that values (Q, n, Q K) have for their own function."""
+    return values.unflatten(-1, (len(values), -1)).diagonal(dim1=-4, dim2=-2).movedim(-1, -3)

@@ -52,6 +52,10 @@ class LatentLikelihood(abc.ABC):
     def terms(self, f: Tensor, y: Tensor) -> Terms:
         """The log density and its derivatives for f (N, Q) and y (N,), differentiable once more."""
 
+    def terms_in_blocks(self, f: Tensor, y: Tensor) -> Terms:
+        """The same, with d (N, Q) as curvature, of which one function has W = d, and classes diag(d) - d d^T."""
+        return self.terms(f, y)
+
     @property
     def has_full_hessian(self) -> bool:
         """Whether the pairs are all that there are."""
@@ -136,6 +140,11 @@ class ClassFunctions(LatentLikelihood):
         first, second = zip(*self.pairs, strict=True)
         curvature = probabilities @ (mixing[:, first] * mixing[:, second]) - mean[:, first] * mean[:, second]
         return Terms(log_density, mixing[y] - mean, curvature)
+
+    def terms_in_blocks(self, f: Tensor, y: Tensor) -> Terms:
+        logs, labels = torch.log_softmax(f, dim=-1), y.long()
+        probabilities, hot = logs.exp(), torch.nn.functional.one_hot(labels, self.num_functions)
+        return Terms((hot * logs).sum(-1), hot - probabilities, probabilities)
 
     def product(self, f: Tensor, direction: Tensor) -> Tensor:
         mixing = self._mixing(f)

@@ -1,4 +1,4 @@
-"""Laplace's approximation for a latent function with features, and their residual in blocks of near rows."""
+"""Laplace's approximation for latent functions with features, and their residual in blocks of near rows."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from torch import Tensor
 from ..local.residual import ResidualProcess
 from ..sums.row_gradients import Pairs
 from ..sums.summation import sum_over_rows
-from .block_sites import BlockPrior, SitePosterior
+from .block_sites import BlockPrior, SitePosterior, columns_of, of_own_function, side_by_side, table_of
 from .laplace import LatentFunctions
 from .latent_terms import Terms
 from .newton_search import NewtonSearch, Point
 
 
 class LocalLaplace(NewtonSearch):
-    r"""The log posterior of a function at N rows, :math:`f = m + K \alpha`, as one of :math:`\alpha`, (N, 1).
+    r"""The log posterior of Q functions at N rows, :math:`f = m + K \alpha`, as one of :math:`\alpha`, (N, Q).
 
     .. math:: \Psi(\alpha) = \sum_i \log p(y_i \mid f_i) - \tfrac12 \alpha^\top K \alpha, \qquad
         \alpha \leftarrow \alpha + (I + W K)^{-1} (g - \alpha)
@@ -28,12 +28,12 @@ class LocalLaplace(NewtonSearch):
     :param y: their targets, (N,).
     :param parts: the numbers of the rows of each block.
 
-    Source: Rasmussen and Williams (2006), Algorithm 3.1; errata, identity 12 of the last section.
+    Source: Rasmussen and Williams (2006), Algorithms 3.1 and 3.3; errata, identity 12 of the last section.
     """
 
     def __init__(self, functions: LatentFunctions, x: Tensor, y: Tensor, parts: list[Tensor]) -> None:
         self.functions, self.x, self.y = functions, x, y
-        self.prior = BlockPrior.of_rows(functions.kernel, x, parts)
+        self.prior = BlockPrior.of_rows(functions.kernel, x, parts, functions.likelihood.num_functions)
         with torch.no_grad():
             self.mean = functions.mean_at(x)
 
@@ -41,8 +41,8 @@ class LocalLaplace(NewtonSearch):
         return torch.zeros_like(self.mean)
 
     def terms(self, latent: Tensor) -> Terms:
-        """The log densities of the rows and their derivatives at functions less their mean, (N, 1)."""
-        return self.functions.likelihood.terms(self.mean + latent, self.y)
+        """The log densities of the rows and their derivatives at functions less their mean, (N, Q)."""
+        return self.functions.likelihood.terms_in_blocks(self.mean + latent, self.y)
 
     @torch.no_grad()
     def point(self, weights: Tensor) -> Point:
@@ -53,25 +53,24 @@ class LocalLaplace(NewtonSearch):
         return Point(weights, terms, value, self.prior.times(terms.slope - weights)[1])
 
     def direction(self, point: Point) -> Tensor:
-        posterior, _ = self._posterior(point.sums.curvature)
+        posterior = self._posterior(point.sums.curvature)
         return posterior.solve(point.sums.slope - point.weights)
 
     @torch.no_grad()
     def start_at(self, latent: Tensor) -> Tensor:
-        """The weights after a Newton step from functions less their mean, (N, 1), such as another mode."""
+        """The weights after a Newton step from a function less its mean, (N, 1), such as another mode."""
         terms = self.terms(latent)
-        posterior, curvature = self._posterior(terms.curvature)
-        return posterior.solve(curvature * latent + terms.slope)
+        posterior = self._posterior(terms.curvature)
+        return posterior.solve(posterior.curvature * latent + terms.slope)
 
-    def _posterior(self, curvature: Tensor) -> tuple[SitePosterior, Tensor]:
-        """The posterior by terms of a curvature (N, 1), and that curvature, without what makes it improper."""
+    def _posterior(self, curvature: Tensor) -> SitePosterior:
+        """The posterior by terms of a curvature (N, Q), without the part of it that makes it improper."""
         try:
-            return SitePosterior(self.prior, curvature.squeeze(-1)), curvature
+            return SitePosterior(self.prior, curvature)
         except ValueError:
             if not bool((curvature < 0).any()):
                 raise
-            positive = curvature.clamp_min(0.0)
-            return SitePosterior(self.prior, positive.squeeze(-1)), positive
+            return SitePosterior(self.prior, curvature.clamp_min(0.0))
 
 
 def log_evidence(at: LaplaceAtMode) -> Tensor:
@@ -103,7 +102,7 @@ class LaplaceAtMode:
         self.cross, self.latent = problem.prior.times(weights)
         self.terms = problem.terms(self.latent)
         try:
-            self.posterior = SitePosterior(problem.prior, self.terms.curvature.squeeze(-1))
+            self.posterior = SitePosterior(problem.prior, self.terms.curvature)
         except ValueError:
             if not bool((self.terms.curvature < 0).any()):
                 raise
@@ -116,12 +115,12 @@ class LaplaceAtMode:
 
     @functools.cached_property
     def _by_variances(self) -> tuple[Tensor, Tensor]:
-        r"""The derivatives :math:`-v_i/2` of the evidence in W, and :math:`s_i = -v_i W_i'/2`, in f, (N, 1)."""
+        r"""The derivatives of :math:`-\log|I + K W| / 2` in d, the curvature of the terms, and s, in f, (N, Q)."""
         with torch.no_grad():
-            by_curvature = -0.5 * self.posterior.variances().unsqueeze(-1)
+            by_curvature = self.posterior.by_curvature()
         at = (self.problem.mean + self.latent).requires_grad_()
         with torch.enable_grad():
-            curvature = self.problem.functions.likelihood.terms(at, self.problem.y).curvature
+            curvature = self.problem.functions.likelihood.terms_in_blocks(at, self.problem.y).curvature
             if not curvature.requires_grad:
                 return by_curvature, torch.zeros_like(by_curvature)
             (slope,) = torch.autograd.grad(curvature, at, by_curvature)
@@ -139,21 +138,21 @@ class LaplaceAtMode:
         r"""The gradients of the evidence in what a block is made of, with :math:`u = (I + W K)^{-1} s`.
 
         .. math:: \frac{\partial \log q}{\partial K} = \tfrac12 \big(\alpha \alpha^\top + \alpha u^\top +
-            u \alpha^\top - (K + W^{-1})^{-1}\big), \qquad \frac{\partial \log q}{\partial m} = \alpha + u
+            u \alpha^\top - W (I + K W)^{-1}\big), \qquad \frac{\partial \log q}{\partial m} = \alpha + u
 
-        :returns: those in the covariance (n, n) of the rows, in their features (n, D), which make the covariance with
-            other blocks, in their mean (n, 1), and in slope and curvature (n, 1) of their terms.
+        :returns: those in the covariances (Q, n, n) of the rows, in their features (Q, n, D), which make the covariance
+            with other blocks, in their mean (n, Q), and in slope and curvature (n, Q) of their terms.
         """
         (rows, features, _), sites = self.problem.prior.blocks[number], self.posterior.sites[number]
         implicit, implicit_cross, pulled = self._by_mode
-        alpha, other = self.weights[rows], implicit[rows]
-        passed = sites.times(features)
-        inner = self.posterior.weights.solve(passed.mT).mT
+        alpha, other = columns_of(self.weights[rows]), columns_of(implicit[rows])
+        passed = sites.times(side_by_side(features))
+        inner = self.posterior.weights.solve(passed.flatten(0, 1).mT).mT.view_as(passed)
         mixed = alpha @ (0.5 * alpha + other).mT
         by_covariance = 0.5 * (mixed + mixed.mT - sites.inverse() + inner @ passed.mT)
-        by_all = alpha @ (self.cross + implicit_cross).mT + other @ self.cross.mT - inner
+        by_all = alpha @ (self.cross + implicit_cross).mT + other @ self.cross.mT - of_own_function(inner)
         by_features = by_all - 2.0 * by_covariance @ features
-        return by_covariance, by_features, alpha + other, pulled[rows], self._by_variances[0][rows]
+        return by_covariance, by_features, table_of(alpha + other), pulled[rows], self._by_variances[0][rows]
 
 
 class _EvidenceOfBlocks:
@@ -179,9 +178,10 @@ class _EvidenceOfBlocks:
         def pull(x: Tensor, numbers: Tensor) -> Pairs:
             number = int(numbers[0])
             rows = problem.prior.blocks[number].rows
-            features = process.features(x)
-            covariance = process.covariance(x, features[..., :0])
-            terms = functions.likelihood.terms((problem.mean + at.latent)[rows], problem.y[rows])
+            shape = (problem.prior.num_functions, -1, -1)
+            features = process.features(x).expand(shape)
+            covariance = process.covariance(x, features[..., :0]).expand(shape)
+            terms = functions.likelihood.terms_in_blocks((problem.mean + at.latent)[rows], problem.y[rows])
             made = covariance, features, functions.mean_at(x), terms.slope, terms.curvature
             pairs: Pairs = [(terms.log_density, outer.expand(len(x)))]
             return pairs + [(value, outer * by) for value, by in zip(made, at.gradients(number), strict=True)]

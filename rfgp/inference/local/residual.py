@@ -42,13 +42,14 @@ class ResidualProcess:
 
     @property
     def root(self) -> Tensor:
-        """The root of the output scale, which the features do not contain."""
+        """The root of the output scale, which the features do not contain, () or (Q,) for scales of Q functions."""
         scale: Tensor = self.kernel.total_outputscale
         return scale.double().sqrt()
 
     def features(self, x: Tensor) -> Tensor:
-        """The features at (N, d), output scale included."""
-        return (self.root * self.kernel.scalar_features(x).double()).to(self.dtype)
+        """The features at (N, d), output scale included, (N, D), or (Q, N, D) for scales of Q functions."""
+        root = self.root if self.root.dim() == 0 else self.root[:, None, None]
+        return (root * self.kernel.scalar_features(x).double()).to(self.dtype)
 
     def covariance(self, x: Tensor, features: Tensor) -> Tensor:
         """The covariance (..., N, N) at points with known features."""

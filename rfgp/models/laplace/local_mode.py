@@ -1,4 +1,4 @@
-"""The mode of a latent function at rows in blocks of near ones, and predictions from it."""
+"""The mode of latent functions at rows in blocks of near ones, and predictions from it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ZeroMean
 from torch import Tensor
 
+from ..._support import checks
 from ...approximation.input_units import input_units
 from ...inference import GaussianPosterior, WeightPosterior, noise_model
 from ...inference.latent.cells import cells_of, functions_of_cells, observed_cells
+from ...inference.latent.class_prediction import ClassConditioning, ClassCovariance, ClassPrediction
 from ...inference.latent.laplace import LatentFunctions
+from ...inference.latent.latent_terms import ClassFunctions
 from ...inference.latent.local_laplace import LaplaceAtMode, LocalLaplace, log_evidence
 from ...inference.local import LocalRegression, LocalRows
 from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
@@ -30,13 +33,14 @@ _SMALLEST_PRECISION = 1e-15
 
 @dataclasses.dataclass(frozen=True)
 class LocalMode:
-    r"""The mode :math:`\alpha = K^{-1} (f - m)` (N, 1) of a function at rows, and Laplace's approximation there.
+    r"""The mode :math:`\alpha = K^{-1} (f - m)` (N, Q) of Q functions at rows, and Laplace's approximation there.
 
-    For tasks the rows are the observed cells.
+    For tasks the rows are the observed cells of one function.
 
-    :param rows: with columns (N, 4): targets, f - m, and slope and curvature of the log densities.
-    :param mean: the mean of the weights, (D, 1).
-    :param gram: the precision of the weights less the identity, (D, D).
+    :param rows: with columns (N, 1 + 3 Q): targets, f - m, and slope and curvature of the log densities, or slope and
+        probabilities of classes.
+    :param mean: the mean of the weights, (Q D, 1).
+    :param gram: the precision of the weights less the identity, (Q D, Q D).
     :param log_evidence: Laplace's evidence, ().
     """
 
@@ -58,7 +62,7 @@ class LocalMode:
         evidence = log_evidence(at) if torch.is_grad_enabled() else at.value
         columns = [rows.columns[:, :1], at.latent, at.terms.slope, at.terms.curvature]
         kept = LocalRows(rows.x, torch.cat(columns, dim=-1), rows.variances, rows.units, rows.partition).detached()
-        mode = cls(at.weights, kept, at.cross, at.posterior.gram, at.value, record)
+        mode = cls(at.weights, kept, at.cross.flatten(0, 1), at.posterior.gram, at.value, record)
         return mode, evidence, problem.num_passes
 
     @property
@@ -69,11 +73,11 @@ class LocalMode:
     def extended(self, x: Tensor, y: Tensor) -> tuple[LocalRows, Tensor]:
         """The rows with more of them, and where the search for their mode begins."""
         x, y = observed_cells(x, y)
-        columns = torch.nn.functional.pad(y.unsqueeze(-1), (0, 3))
-        rows, _ = self.rows.extended(x, columns, torch.ones_like(columns[:, 0]))
-        return rows, torch.cat([self.weights, torch.zeros_like(columns[:, :1])])
+        columns = torch.nn.functional.pad(y.unsqueeze(-1), (0, self.rows.columns.shape[-1] - 1))
+        rows, _ = self.rows.extended(x, columns, torch.ones_like(y))
+        return rows, torch.nn.functional.pad(self.weights, (0, 0, 0, len(y)))
 
-    def posterior(self, functions: LatentFunctions) -> GaussianPosterior:
+    def posterior(self, functions: LatentFunctions) -> WeightPosterior:
         """The posterior of the weights."""
         return WeightPosterior(self.gram, self.gram @ self.mean + self.mean)
 
@@ -97,6 +101,8 @@ class LocalMode:
         self, functions: LatentFunctions, x: Tensor, posterior: GaussianPosterior, num_neighbors: int | None
     ) -> MultivariateNormal:
         """The latent functions at inputs, given the rows of their blocks, or the nearest ones."""
+        if isinstance(functions.likelihood, ClassFunctions):
+            return self._of_classes(functions, x, num_neighbors)
         sites, cells = self._sites[num_neighbors is not None], functions_of_cells(functions)
         has_tasks = cells is not functions
         points = cells_of(x, functions.likelihood.num_functions) if has_tasks else x
@@ -107,6 +113,15 @@ class LocalMode:
         if has_tasks:
             return MultitaskMultivariateNormal(mean.reshape(len(x), -1), found.lazy_covariance_matrix)
         return MultivariateNormal(mean, found.lazy_covariance_matrix)
+
+    def _of_classes(self, functions: LatentFunctions, x: Tensor, num_neighbors: int | None) -> MultivariateNormal:
+        with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
+            conditioning = ClassConditioning(functions.kernel, self.rows, num_neighbors)
+            prediction = ClassPrediction(conditioning, x.clone(), self.posterior(functions))
+            mean, variance = prediction.moments()
+            values = mean.reshape(len(x), -1) + functions.mean_at(x)
+            covariance = ClassCovariance(variance.to(x.dtype), prediction)
+            return MultitaskMultivariateNormal(checks.no_overflow(values, x).to(x.dtype), covariance)
 
     def to(self, device: torch.device) -> Self:
         """The same on a device."""
@@ -129,9 +144,11 @@ class LocalMode:
 
     def check(self, functions: LatentFunctions) -> None:
         """Raise a ValueError where it is no mode of these functions."""
-        width, count = functions_of_cells(functions).num_features, len(self.rows.x)
+        cells, count = functions_of_cells(functions), len(self.rows.x)
+        columns = cells.likelihood.num_functions
+        width = columns * cells.num_features
         found = [tuple(part.shape) for part in (self.weights, self.rows.columns, self.mean, self.gram)]
-        check_shapes(found, [(count, 1), (count, 4), (width, 1), (width, width)])
+        check_shapes(found, [(count, columns), (count, 1 + 3 * columns), (width, 1), (width, width)])
 
 
 def rows_in_blocks(model: Any, data: LaplaceRows, before: LocalMode | None) -> LocalRows:

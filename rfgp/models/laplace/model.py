@@ -16,6 +16,7 @@ from ...approximation import with_features
 from ...approximation.map_holder import maps_kept_on_error
 from ...approximation.reference_tensor import reference_tensor
 from ...inference import GaussianPosterior
+from ...inference.latent.cells import functions_of_cells
 from ...inference.latent.laplace import LatentFunctions
 from ...inference.local import LocalRows
 from ...kernels.observation import check_observed_mean
@@ -53,12 +54,12 @@ class LaplaceGP(torch.nn.Module):
     :param mean: any mean function, for classes with a batch shape (Q,) if wanted, for tasks also a MultitaskMean;
         default: ZeroMean.
     :param block_size: model the residual of the features inside blocks of at most so many near rows, at
-        O(N (B^2 + B D)) more per step, for landmarks, and one latent function or tasks, whose cells count as rows. The
-        model keeps its rows. Default: no blocks.
+        O(N (B^2 + B D)) more per step, for landmarks. Cells of tasks count as rows. The classes of a softmax without
+        mixing weights cost Q times that, and O(N (Q D)^2). The model keeps its rows. Default: no blocks.
     :param num_neighbors: with blocks, predictions use the residual of so many nearest training rows; None for those of
         the block that a point lies in; default: 64.
     :param hessian: for a SoftmaxLikelihood "full", up to 8,192 weights, or "block_diagonal", with the diagonal of
-        :math:`W_i` in posterior and evidence, at Q Gram matrices per pass; the mode is the same.
+        :math:`W_i` in posterior and evidence, at Q Gram matrices per pass; the mode is the same. Blocks need "full".
     :param product_dtype: the dtype of Gram products without blocks; default: float64, or float32 for float32 features
         where the curvature is below a hundredth of the inverse of the largest prior variance.
     :raises ValueError: for a kernel without features, or of several outputs that is not separable, or another
@@ -97,7 +98,7 @@ class LaplaceGP(torch.nn.Module):
         check_parts(self.covar_module, self.mean_module, self.latent.num_functions)
         check_observed_mean(self.covar_module, self.mean_module)
         if self.block_size is not None:
-            check_local(self.covar_module, self.latent.num_functions)
+            check_local(self.covar_module, self.latent)
         self.num_passes = 0
         """How many times the last fit has summed the Hessian to find the mode, steps that were shortened included."""
         self._mode: Mode | None = None
@@ -150,7 +151,7 @@ class LaplaceGP(torch.nn.Module):
         return self
 
     def _search_in_blocks(self, rows: LocalRows, start: Tensor | None) -> tuple[LocalMode, Tensor, int]:
-        begin = checked_start(start, (len(rows.x), 1))
+        begin = checked_start(start, (len(rows.x), functions_of_cells(self._functions()).likelihood.num_functions))
         return LocalMode.search(self._functions(), rows, begin, self._record())
 
     def _record(self) -> Record:
@@ -171,11 +172,8 @@ class LaplaceGP(torch.nn.Module):
         functions = self._functions()
         width, count = functions.num_features, functions.mixing.shape[-1]
         if self.latent.has_full_hessian and count > 1 and width * count > MAX_WEIGHTS:
-            advice = (
-                "use fewer features"
-                if self.covar_module.has_output_factor
-                else ('use hessian="block_diagonal", or fewer features')
-            )
+            has_choice = not self.covar_module.has_output_factor and self.block_size is None
+            advice = 'use hessian="block_diagonal", or fewer features' if has_choice else "use fewer features"
             raise ValueError(
                 f"expected at most {MAX_WEIGHTS} weights of all functions for a full Hessian, got {count} x {width}; "
                 f"{advice}"
@@ -208,7 +206,7 @@ class LaplaceGP(torch.nn.Module):
         """The mode of the weights, (D, Q) for D real features and Q latent functions, in float64; (D, R) for tasks
         whose covariance has a root of R columns.
 
-        With blocks that of the coefficients :math:`K^{-1} (f - m)` of the N rows, (N, 1).
+        With blocks that of the coefficients :math:`K^{-1} (f - m)` of the N rows, (N, 1), or (N, Q) for classes.
 
         :raises ValueError: before the first fit, or where parameters or random weights have changed since.
         """

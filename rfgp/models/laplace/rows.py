@@ -13,7 +13,7 @@ from torch import Tensor
 from ..._support import checks
 from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import batches
-from ...inference.latent.latent_terms import LatentLikelihood, OneFunction, latent_likelihood
+from ...inference.latent.latent_terms import ClassFunctions, LatentLikelihood, OneFunction, latent_likelihood
 from ...inference.latent.task_terms import TaskFunctions
 from ...passes import Shard
 
@@ -109,18 +109,23 @@ def _check_tasks(kernel: Any, mean: Any, count: int) -> None:
         )
 
 
-def check_local(kernel: Any, num_functions: int) -> None:
+def check_local(kernel: Any, latent: LatentLikelihood) -> None:
     """Raise a ValueError where what features leave over cannot be modeled inside blocks."""
     if not kernel.has_residual_covariance:
         raise ValueError(
             "expected landmarks for block_size, whose features leave over a process of their own, got other features; "
             'use rfgp.approximate(kernel, num_features, method="landmarks", train_inputs=x)'
         )
-    if num_functions > 1 and not kernel.has_output_factor:
-        raise ValueError(
-            f"expected a likelihood of one latent function for block_size, got one of {num_functions}; leave "
-            "block_size out, or use a WeightSpaceGP with a DirichletClassificationLikelihood"
-        )
+    if isinstance(latent, ClassFunctions):
+        if latent.likelihood.mixing_weights is not None:
+            raise ValueError(
+                "expected a SoftmaxLikelihood without mixing weights for block_size, got one with them; use "
+                "SoftmaxLikelihood(num_classes=C, mixing_weights=False)"
+            )
+        if not latent.has_full_hessian:
+            raise ValueError(
+                f'expected hessian="full" for block_size, got {latent.hessian!r}; use it, or leave block_size out'
+            )
 
 
 def checked_start(start: Tensor | None, shape: tuple[int, int]) -> Tensor | None:
