@@ -133,6 +133,38 @@ def test_neighbors_states_and_draws(kind):
     assert bool(((draws.mean(0) - found.mean).abs() < 4.5 * (found.variance / 400).sqrt()).all())
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_left_out_equal_dense_algebra(kind):
+    x, y, noise, xs = data(kind)
+    y[3] = math.nan if kind == "missing" else y[3]
+    fitted, groups = model(kind, x, noise).condition(x, y, noise), torch.arange(ROWS) // 7
+    rows, *_, residual = problem(fitted, x, y, noise, xs)
+    seen = ~torch.isnan(y)
+    precision, of_row = torch.linalg.inv(rows), seen.nonzero()[:, 0]
+    alone, joint = fitted.leave_one_out(x, y, noise), fitted.leave_group_out(x, y, groups, noise)
+    for found, labels, log_prob in ((alone, torch.arange(ROWS), alone.log_prob), (joint, groups, joint.group_log_prob)):
+        for label in (2, 4, 5):
+            left, is_in = labels[of_row] == label, (labels == label).unsqueeze(-1) & seen
+            inner = torch.linalg.inv(precision[left][:, left])
+            error = inner @ (precision @ residual)[left]
+            assert close(y[is_in] - found.mean[is_in], error)
+            assert close(found.variance[is_in], inner.diagonal())
+            density = torch.distributions.MultivariateNormal(torch.zeros(len(inner)), inner)
+            assert close(log_prob[label], density.log_prob(error))
+        assert bool((torch.isnan(found.mean) == ~seen).all())
+        assert bool((torch.isnan(found.latent_variance) == ~seen).all())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_left_out_of_neighbors_equal_refits(kind):
+    x, y, noise, _ = data(kind)
+    fitted = model(kind, x, noise, num_neighbors=5).condition(x, y, noise)
+    found, row, seen = fitted.leave_one_out(x, y, noise), slice(7, 8), ~torch.isnan(y[7])
+    wanted = fitted.downdate(x[row], y[row], None if noise is None else noise[row]).posterior(x[row])
+    assert close(found.mean[7, seen], wanted.mean[0, seen])
+    assert close(found.latent_variance[7, seen], wanted.variance[0, seen])
+
+
 def test_correlated_noise_of_missing_targets_is_refused():
     x, y, _, _ = data("missing")
     fitted = model("missing", x, None)
