@@ -33,6 +33,7 @@ class CellSystem(LocalSystems):
     def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
         super().__init__(CellKernel(kernel))
         self.mean, self.noise, self.num_outputs = mean, noise, noise.num_outputs
+        self.cells_of_point = self.num_outputs
 
     def rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         if isinstance(self.noise, CorrelatedNoise):

@@ -30,7 +30,7 @@ class SystemConditioning(LocalConditioning):
     def __init__(
         self, systems: LocalSystems, rows: LocalRows, num_neighbors: int | None, dtype: torch.dtype = torch.float64
     ) -> None:
-        super().__init__(systems.kernel, rows, num_neighbors, dtype)
+        super().__init__(systems.kernel, rows, num_neighbors, dtype, systems.cells_of_point)
         self.systems = systems
 
     def _conditional(self, x: Tensor, features: Tensor, given: Tensor, near: Tensor) -> Conditional:
@@ -60,12 +60,12 @@ class SystemConditioning(LocalConditioning):
                 left = conditional.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).unsqueeze(-1)
                 root = torch.linalg.solve_triangular(posterior.factor.to(features), features.mT, upper=False)
                 variances.append((root.square().sum(-2) + _by_system(left).squeeze(-1)).double())
-            order.append(points)
+            order.append(points.flatten())
         inverse = torch.cat(order).argsort()
         mean = torch.cat(means, dim=-1)[:, inverse]
         return SystemMoments(mean, torch.cat(variances, dim=-1)[:, inverse] if has_variance else torch.zeros_like(mean))
 
 
 def _by_system(values: Tensor) -> Tensor:
-    """Values (S, t, D), or (n, S, 1, D) of single points, as (S, N, D)."""
-    return values.squeeze(-2).transpose(0, 1) if values.dim() == 4 else values
+    """Values (S, t, D), or (n, S, t, D) of n places, as (S, N, D)."""
+    return values.transpose(0, 1).flatten(1, 2) if values.dim() == 4 else values
