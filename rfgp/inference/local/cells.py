@@ -17,6 +17,7 @@ from ..sums.mean_basis import coefficients, mean_values
 from ..sums.rows import Rows
 from .cell_kernel import CellKernel, cells_of
 from .rows import LocalRows
+from .separable_cells import SeparableCells
 from .system_prediction import SystemConditioning
 from .system_regression import Covariance, SystemCovariance, SystemRegression
 from .systems import LocalSystems
@@ -76,11 +77,19 @@ class CellRegression(SystemRegression):
     def _cells(self, x: Tensor) -> Tensor:
         return cells_of(x, self.systems.num_outputs)
 
+    def conditioning(self, dtype: torch.dtype = torch.float64) -> SystemConditioning:
+        is_separable = self.systems.kernel.kernel.separated() is not None
+        kind = SeparableCells if is_separable else SystemConditioning
+        return kind(self.systems, self.local, self.num_neighbors, dtype)
+
     def point_moments(
         self, x: Tensor, posterior: WeightPosterior, has_variance: bool, conditioning: SystemConditioning
     ) -> tuple[Tensor, Tensor]:
         functions, variance = conditioning.moments(self._cells(x), posterior, has_variance)
         return self._by_output(functions) + mean_values(self.mean, x), self._by_output(variance)
+
+    def prior_variances(self, x: Tensor) -> Tensor:
+        return self._by_output(self.kernel.exact_kernel(self._cells(x), diag=True))
 
     def _by_output(self, values: Tensor) -> Tensor:
         """Values (1, N T) as (N, T)."""

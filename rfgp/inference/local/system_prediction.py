@@ -41,10 +41,14 @@ class SystemConditioning(LocalConditioning):
         shape = weights.shape[-3:-1]
         by_row = weights.flatten(-3, -2)
         return Conditional(
-            features.unsqueeze(-3) - (by_row @ near).unflatten(-2, shape),
+            self._left(x, features, weights, given, near),
             weights,
             residual.covariance(x, features).unsqueeze(-3) - (by_row @ cross.mT).unflatten(-2, shape),
         )
+
+    def _left(self, x: Tensor, features: Tensor, weights: Tensor, given: Tensor, near: Tensor) -> Tensor:
+        """Features (..., S, t, D) at points (..., t, d) less what weights (..., S, t, m) explain by those of rows."""
+        return features.unsqueeze(-3) - (weights.flatten(-3, -2) @ near).unflatten(-2, weights.shape[-3:-1])
 
     def moments(self, x: Tensor, posterior: WeightPosterior, has_variance: bool = True) -> SystemMoments:
         """Means and variances at points (N, d); the means alone are quicker."""
