@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .prediction import LocalConditioning
-from .residual import Conditional, ResidualProcess
+from .residual import ResidualProcess
 from .rows import LocalRows
 from .system_prediction import SystemConditioning
 from .systems import LocalSystems
@@ -53,7 +52,8 @@ class SeparableCells(SystemConditioning):
     ) -> None:
         super().__init__(systems, rows, num_neighbors, dtype)
         kernel = systems.kernel.kernel
-        self.residual = CellResidual(*kernel.separated(), dtype)
+        scalar, outputs = kernel.separated()
+        self.residual = CellResidual(scalar, outputs, dtype)
         self.root = (kernel.outputs_factor().covariance_root / self.residual.root).to(dtype)
 
     def _left(self, x: Tensor, scalar: Tensor, weights: Tensor, given: Tensor, near: Tensor) -> Tensor:
