@@ -130,8 +130,10 @@ def test_neighbors_states_and_draws(kind):
     assert close(points.mean, exact.posterior(xs).mean)
     assert close(points.variance, exact.posterior(xs).variance)
     found = exact.posterior(xs[:2])
-    draws = exact.sample_functions(400)(xs[:2])
+    functions = exact.sample_functions(400)
+    draws = functions(xs[:2])
     assert draws.shape == (400, 2, TASKS)
+    assert torch.equal(functions(xs[[1, 0]]), draws[:, [1, 0]])
     assert bool(((draws.mean(0) - found.mean).abs() < 4.5 * (found.variance / 400).sqrt()).all())
 
 

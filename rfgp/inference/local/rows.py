@@ -7,7 +7,6 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
-import scipy
 import torch
 from torch import Tensor
 
@@ -74,11 +73,6 @@ class LocalRows:
     def points(self, x: Tensor) -> Tensor:
         """Inputs (n, d) in the units of the rows, in float64 on the CPU."""
         return _points(checks.inputs(x, len(self.units)), self.units)
-
-    @property
-    def tree(self) -> scipy.spatial.KDTree:
-        """A tree that finds the nearest rows."""
-        return self.nearest.tree
 
     @functools.cached_property
     def nearest(self) -> NearestRows:
