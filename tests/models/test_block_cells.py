@@ -11,7 +11,7 @@ import rfgp
 from rfgp.models import WeightSpaceGP
 
 RELATIVE, ROWS, TASKS = 1e-8, 60, 3
-KINDS = ["missing", "not separable", "known noise"]
+KINDS = ["missing", "correlated noise", "not separable", "known noise"]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def data(kind):
     x = 4.0 * torch.rand(ROWS, 2, generator=generator)
     y = torch.stack([torch.sin(3.0 * x[:, 0]), x[:, 1].cos(), x.prod(-1).sin()], dim=-1) + 2.0
     y = y + 0.1 * torch.randn(ROWS, TASKS, generator=generator)
-    if kind == "missing":
+    if kind in ("missing", "correlated noise"):
         y[torch.rand(ROWS, TASKS, generator=generator) < 0.3] = math.nan
     noise = 0.05 + 0.2 * torch.rand(ROWS, TASKS, generator=generator) if kind == "known noise" else None
     return x, y, noise, 5.0 * torch.rand(9, 2, generator=generator)
@@ -41,7 +41,7 @@ def model(kind, x, noise, **settings):
         kernel = gpytorch.kernels.LCMKernel(parts, num_tasks=TASKS, rank=1)
     else:
         kernel = gpytorch.kernels.MultitaskKernel(parts[0], num_tasks=TASKS, rank=1)
-    likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(TASKS)
+    likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(TASKS, rank=2 * (kind == "correlated noise"))
     if noise is not None:
         likelihood = rfgp.likelihoods.MultitaskFixedNoiseGaussianLikelihood(noise)
     mean = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), TASKS)
@@ -54,7 +54,7 @@ def model(kind, x, noise, **settings):
 def covariance(fitted, x, xs):
     """The joint covariance of all outputs at rows and points, (n T, n T), with the blocks of the model."""
     local, every = fitted.conditioned.sums.local, torch.cat([x, xs])
-    cells = torch.cat([every, torch.zeros(len(every), 1)], dim=-1)
+    cells = torch.cat([every, torch.zeros(len(every), TASKS)], dim=-1)
     blocks = local.partition.place(local.points(cells)).repeat_interleave(TASKS)
     features, exact = fitted.covar_module.features(every), fitted.covar_module.exact_kernel(every).to_dense()
     low_rank = features @ features.mT
@@ -65,11 +65,9 @@ def problem(fitted, x, y, noise, xs):
     """Covariances of what is observed, and between this and all outputs at points; the residual."""
     whole, count = covariance(fitted, x, xs), TASKS * len(x)
     seen = ~torch.isnan(y).flatten()
-    likelihood = fitted.likelihood
-    variances = likelihood.task_noises + likelihood.noise if noise is None else noise
-    variances = variances.expand(len(x), TASKS).flatten()[seen]
+    variances = torch.kron(torch.eye(len(x)), fitted.noise.covariance()) if noise is None else noise.flatten().diag()
     residual = (y - fitted.mean_module(x)).flatten()[seen]
-    rows = whole[:count, :count][seen][:, seen] + torch.diag(variances)
+    rows = (whole[:count, :count] + variances)[seen][:, seen]
     return rows, whole[:count, count:][seen], whole[count:, count:], residual
 
 
@@ -167,13 +165,3 @@ def test_rows_that_are_left_out_of_neighbors_equal_refits(kind):
     wanted = fitted.downdate(x[row], y[row], None if noise is None else noise[row]).posterior(x[row])
     assert close(found.mean[7, seen], wanted.mean[0, seen])
     assert close(found.latent_variance[7, seen], wanted.variance[0, seen])
-
-
-def test_correlated_noise_of_missing_targets_is_refused():
-    x, y, _, _ = data("missing")
-    fitted = model("missing", x, None)
-    fitted = WeightSpaceGP(
-        fitted.covar_module, gpytorch.likelihoods.MultitaskGaussianLikelihood(TASKS, rank=1), block_size=6
-    )
-    with pytest.raises(ValueError, match="noise that is independent between outputs"):
-        fitted.condition(x, y)

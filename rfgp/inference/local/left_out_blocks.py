@@ -87,6 +87,10 @@ class LeftOutBlocks:
         self.inverse[block, : len(block)] = torch.cholesky_inverse(factor)
         self.block_of[block], self.place[block] = number, torch.arange(len(block), device=block.device)
 
+    def predicted(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """The inputs (g m, d) and targets (g, m) of groups (g, m) that are predicted given their nearest rows."""
+        return self.local.x[numbers.flatten()], self._targets(numbers)
+
     def _targets(self, numbers: Tensor) -> Tensor:
         """The targets of rows less the mean function, (..., n)."""
         columns = residual_columns(coefficients(self.regression.mean, 1, self.x.device))
@@ -164,9 +168,10 @@ class LeftOutBlocks:
         """What the rows that are left of the same blocks say of groups (g, m), or the nearest rows."""
         if self.regression.num_neighbors is not None:
             near = _ConditioningWithout(self.kernel, self.local, self.regression.num_neighbors, numbers)
-            features, columns, variance = near.at(self.local.x[numbers.flatten()])
+            x, targets = self.predicted(numbers)
+            features, columns, variance = near.at(x)
             combined = residual_columns(coefficients(self.regression.mean, 1, self.x.device))
-            target = self._targets(numbers) - (columns @ combined).squeeze(-1).unflatten(0, numbers.shape)
+            target = targets - (columns @ combined).squeeze(-1).unflatten(0, numbers.shape)
             values = variance.unflatten(0, numbers.shape)
             return _Given(features.unflatten(0, numbers.shape), target, torch.diag_embed(values))
         covariance = torch.linalg.inv(self._inner(numbers))

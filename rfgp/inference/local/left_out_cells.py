@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ...linalg import row_chunks
+from ..leave_out.group_densities import block_diagonal
 from ..leave_out.leave_out import FunctionPrediction, FunctionsWithoutGroup, ObservationPrediction
 from ..posterior.posterior import WeightPosterior
 from ..sums.rows import Part
@@ -20,6 +21,7 @@ class LeftOutCells:
 
     Errors and covariances are zero where a target is missing.
 
+    :param combinations: of the outputs of every row, (N, T, T), whose noise is independent; see :class:`CellSystem`.
     :param observed: which targets of the rows are there, (N, T).
     :param numbers: the numbers that the observed cells, row by row, have in the regression, (n,).
     """
@@ -30,16 +32,23 @@ class LeftOutCells:
     def __init__(
         self,
         regression: CellRegression,
+        combinations: Tensor,
         observed: Tensor,
         numbers: Tensor,
         posterior: WeightPosterior,
         product_dtype: torch.dtype,
     ) -> None:
         system = regression.system(0)
-        self.cells = LeftOutBlocks(system, system.local.x, numbers, None, posterior.of_batch(0), product_dtype)
+        rows = system, system.local.x, numbers, None, posterior.of_batch(0), product_dtype
+        if regression.num_neighbors is None:
+            self.cells = LeftOutBlocks(*rows)
+        else:
+            self.cells = _Outputs(*rows)
+            self.cells.take_outputs(combinations, observed)
+            combinations = torch.eye(observed.shape[-1]).to(combinations).expand_as(combinations)
         self.places = torch.where(observed, observed.flatten().cumsum(0).sub(1).view_as(observed), -1)
         """The places of the cells (N, T) among those that are observed; -1 where a target is missing."""
-        self.num_outputs, self.largest = observed.shape[-1], observed.numel()
+        self.combinations, self.num_outputs, self.largest = combinations, observed.shape[-1], observed.numel()
 
     def chunks(self) -> list[slice]:
         """Chunks of the rows."""
@@ -61,7 +70,7 @@ class LeftOutCells:
         for groups, cells, count in self._of_one_count(chosen, size):
             part, is_lossy[groups] = self.cells.prediction(cells, count)
             self._write(whole, groups, part, chosen, size)
-        return whole, is_lossy
+        return self._of_outputs(whole, chosen, size), is_lossy
 
     @torch.no_grad()
     def prediction_from_rows(self, chosen: Tensor, size: int) -> FunctionPrediction:
@@ -69,7 +78,7 @@ class LeftOutCells:
         whole = self._empty(chosen, size)
         for groups, cells, count in self._of_one_count(chosen, size):
             self._write(whole, groups, self.cells.prediction_from_rows(cells, count), chosen, size)
-        return whole
+        return self._of_outputs(whole, chosen, size)
 
     def _of_groups(self, chosen: Part, size: int) -> Tensor:
         """The places of the cells of groups of so many rows, (g, m T)."""
@@ -98,3 +107,27 @@ class LeftOutCells:
         numbers, groups = is_there.nonzero()[:, 1].view_as(part.error), groups.unsqueeze(-1)
         whole.error[groups, numbers] = part.error
         whole.covariance[groups.unsqueeze(-1), numbers.unsqueeze(-1), numbers.unsqueeze(-2)] = part.covariance
+
+    def _of_outputs(self, whole: FunctionPrediction, chosen: Part, size: int) -> FunctionPrediction:
+        """Errors and covariances of outputs, from those of their combinations."""
+        combinations = block_diagonal(self.combinations[chosen], size)
+        error = torch.linalg.solve_triangular(combinations, whole.error.unsqueeze(-1), upper=True).squeeze(-1)
+        half = torch.linalg.solve_triangular(combinations, whole.covariance, upper=True)
+        return FunctionPrediction(error, torch.linalg.solve_triangular(combinations, half.mT, upper=True))
+
+
+class _Outputs(LeftOutBlocks):
+    """Cells that leave neighbors, where the outputs are predicted in place of their combinations."""
+
+    def take_outputs(self, combinations: Tensor, observed: Tensor) -> None:
+        """Make the cells and targets of outputs; the arguments are those of :class:`LeftOutCells`."""
+        num_outputs = observed.shape[-1]
+        combined = torch.zeros(observed.shape, dtype=torch.float64, device=observed.device)
+        combined[observed] = self.local.columns[self.numbers].squeeze(-1)
+        outputs = torch.linalg.solve_triangular(combinations, combined.unsqueeze(-1), upper=True).squeeze(-1)
+        self.cells, self.values = self.local.x.clone(), outputs.new_empty(len(self.local.x))
+        every = torch.eye(num_outputs).to(self.cells).expand(*observed.shape, -1)
+        self.cells[self.numbers, -num_outputs:], self.values[self.numbers] = every[observed], outputs[observed]
+
+    def predicted(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        return self.cells[numbers.flatten()], self.values[numbers]

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .cell_kernel import parts_of
 from .residual import ResidualProcess
 from .rows import LocalRows
 from .system_prediction import SystemConditioning
@@ -14,9 +15,9 @@ from .systems import LocalSystems
 
 
 class CellResidual(ResidualProcess):
-    r"""The process that the features of :math:`k \Gamma_{tt'}` leave over at cells; features are the scalar ones.
+    r"""The process that the features of :math:`k \otimes \Gamma` leave over at cells; features are the scalar ones.
 
-    .. math:: R((x, t), (x', t')) = (k(x, x') - \phi(x) \phi(x')^\top) \, \Gamma_{tt'}
+    .. math:: R((x, c), (x', c')) = (k(x, x') - \phi(x) \phi(x')^\top) \, c^\top \Gamma c'
 
     :param kernel: the scalar kernel.
     :param outputs: the covariance of the outputs, (T, T).
@@ -27,22 +28,27 @@ class CellResidual(ResidualProcess):
         self.outputs = outputs.to(dtype)
 
     def features(self, x: Tensor) -> Tensor:
-        return super().features(x[..., :-1])
+        return super().features(self.parts(x)[0])
 
     def covariance(self, x: Tensor, features: Tensor) -> Tensor:
-        return super().covariance(x[..., :-1], features) * self._of_outputs(x, x)
+        inputs, outputs = self.parts(x)
+        return super().covariance(inputs, features) * (outputs @ self.outputs @ outputs.mT)
 
     def cross_covariance(self, x: Tensor, features: Tensor, y: Tensor, other: Tensor) -> Tensor:
-        return super().cross_covariance(x[..., :-1], features, y[..., :-1], other) * self._of_outputs(x, y)
+        (inputs, outputs), (others, of_others) = self.parts(x), self.parts(y)
+        exact = super().cross_covariance(inputs, features, others, other)
+        return exact * (outputs @ self.outputs @ of_others.mT)
 
-    def _of_outputs(self, x: Tensor, y: Tensor) -> Tensor:
-        return self.outputs[x[..., -1].long().unsqueeze(-1), y[..., -1].long().unsqueeze(-2)]
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The inputs and the coefficients of cells, the latter in the dtype of covariances."""
+        inputs, outputs = parts_of(x, len(self.outputs))
+        return inputs, outputs.to(self.dtype)
 
 
 class SeparableCells(SystemConditioning):
     r"""The residual at cells given near ones; features of cells are made of scalar ones after the conditioning.
 
-    .. math:: \phi_* \otimes a_t - \sum_j S_{*j} \, \phi_j \otimes a_{t_j}, \qquad \Gamma = A A^\top
+    .. math:: \phi_* \otimes A^\top c_* - \sum_j S_{*j} \, \phi_j \otimes A^\top c_j, \qquad \Gamma = A A^\top
     """
 
     residual: CellResidual
@@ -57,7 +63,7 @@ class SeparableCells(SystemConditioning):
         self.root = (kernel.outputs_factor().covariance_root / self.residual.root).to(dtype)
 
     def _left(self, x: Tensor, scalar: Tensor, weights: Tensor, given: Tensor, near: Tensor) -> Tensor:
-        own, others = (self.root[cells[..., -1].long()] for cells in (x, self.rows.x[given]))
+        own, others = (self.residual.parts(cells)[1] @ self.root for cells in (x, self.rows.x[given]))
         known = weights.unsqueeze(-2) * others.mT.unsqueeze(-3).unsqueeze(-4)
         explained = (known.flatten(-4, -2) @ near).unflatten(-2, known.shape[-4:-1])
         return ((scalar.unsqueeze(-2) * own.unsqueeze(-1)).unsqueeze(-4) - explained).mT.flatten(-2)

@@ -83,8 +83,8 @@ def _left_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[R
                 raise other_rows()
             numbers, posterior = numbers.to(x.device), model.weight_posterior()
             if isinstance(regression, CellRegression):
-                observed = model.noise.row_precisions(rows).diagonal(dim1=-2, dim2=-1) > 0
-                return rows, [LeftOutCells(regression, observed, numbers, posterior, dtype)], None
+                combinations, precisions = regression.systems.independent(rows)
+                return rows, [LeftOutCells(regression, combinations, precisions > 0, numbers, posterior, dtype)], None
             if isinstance(regression, SystemRegression):
                 return rows, [LeftOutSystems(regression, x, numbers, posterior, dtype)], None
             return rows, [LeftOutBlocks(regression, x, numbers, sums.draws[0], posterior, dtype)], None
