@@ -12,6 +12,7 @@ from ..leave_out.group_densities import block_diagonal
 from ..leave_out.leave_out import FunctionPrediction, FunctionsWithoutGroup, ObservationPrediction
 from ..posterior.posterior import WeightPosterior
 from ..sums.rows import Part
+from .cell_kernel import parts_of
 from .cells import CellRegression
 from .left_out_blocks import LeftOutBlocks
 
@@ -121,7 +122,7 @@ class _Outputs(LeftOutBlocks):
 
     def take_outputs(self, combinations: Tensor, observed: Tensor) -> None:
         """Make the cells and targets of outputs; the arguments are those of :class:`LeftOutCells`."""
-        num_outputs = observed.shape[-1]
+        self.num_cells = num_outputs = observed.shape[-1]
         combined = torch.zeros(observed.shape, dtype=torch.float64, device=observed.device)
         combined[observed] = self.local.columns[self.numbers].squeeze(-1)
         outputs = torch.linalg.solve_triangular(combinations, combined.unsqueeze(-1), upper=True).squeeze(-1)
@@ -131,3 +132,7 @@ class _Outputs(LeftOutBlocks):
 
     def predicted(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
         return self.cells[numbers.flatten()], self.values[numbers]
+
+    def together(self, numbers: Tensor) -> int:
+        inputs = parts_of(self.cells[numbers], self.num_cells)[0]
+        return numbers.shape[-1] if torch.equal(inputs, inputs[:, :1].expand_as(inputs)) else 1
