@@ -11,7 +11,7 @@ import rfgp
 from rfgp.models import WeightSpaceGP
 
 RELATIVE, ROWS, TASKS = 1e-8, 60, 3
-KINDS = ["missing", "not separable", "known noise"]
+KINDS = ["missing", "correlated noise", "not separable", "known noise"]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +27,7 @@ def data(kind):
     x = 4.0 * torch.rand(ROWS, 2, generator=generator)
     y = torch.stack([torch.sin(3.0 * x[:, 0]), x[:, 1].cos(), x.prod(-1).sin()], dim=-1) + 2.0
     y = y + 0.1 * torch.randn(ROWS, TASKS, generator=generator)
-    if kind == "missing":
+    if kind in ("missing", "correlated noise"):
         y[torch.rand(ROWS, TASKS, generator=generator) < 0.3] = math.nan
     noise = 0.05 + 0.2 * torch.rand(ROWS, TASKS, generator=generator) if kind == "known noise" else None
     return x, y, noise, 5.0 * torch.rand(9, 2, generator=generator)
@@ -41,7 +41,7 @@ def model(kind, x, noise, **settings):
         kernel = gpytorch.kernels.LCMKernel(parts, num_tasks=TASKS, rank=1)
     else:
         kernel = gpytorch.kernels.MultitaskKernel(parts[0], num_tasks=TASKS, rank=1)
-    likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(TASKS)
+    likelihood = gpytorch.likelihoods.MultitaskGaussianLikelihood(TASKS, rank=2 * (kind == "correlated noise"))
     if noise is not None:
         likelihood = rfgp.likelihoods.MultitaskFixedNoiseGaussianLikelihood(noise)
     mean = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), TASKS)
@@ -54,7 +54,7 @@ def model(kind, x, noise, **settings):
 def covariance(fitted, x, xs):
     """The joint covariance of all outputs at rows and points, (n T, n T), with the blocks of the model."""
     local, every = fitted.conditioned.sums.local, torch.cat([x, xs])
-    cells = torch.cat([every, torch.zeros(len(every), 1)], dim=-1)
+    cells = torch.cat([every, torch.zeros(len(every), TASKS)], dim=-1)
     blocks = local.partition.place(local.points(cells)).repeat_interleave(TASKS)
     features, exact = fitted.covar_module.features(every), fitted.covar_module.exact_kernel(every).to_dense()
     low_rank = features @ features.mT
@@ -65,11 +65,9 @@ def problem(fitted, x, y, noise, xs):
     """Covariances of what is observed, and between this and all outputs at points; the residual."""
     whole, count = covariance(fitted, x, xs), TASKS * len(x)
     seen = ~torch.isnan(y).flatten()
-    likelihood = fitted.likelihood
-    variances = likelihood.task_noises + likelihood.noise if noise is None else noise
-    variances = variances.expand(len(x), TASKS).flatten()[seen]
+    variances = torch.kron(torch.eye(len(x)), fitted.noise.covariance()) if noise is None else noise.flatten().diag()
     residual = (y - fitted.mean_module(x)).flatten()[seen]
-    rows = whole[:count, :count][seen][:, seen] + torch.diag(variances)
+    rows = (whole[:count, :count] + variances)[seen][:, seen]
     return rows, whole[:count, count:][seen], whole[count:, count:], residual
 
 
@@ -124,20 +122,46 @@ def test_neighbors_states_and_draws(kind):
     near.load_state_dict(exact.state_dict())
     assert close(near.posterior(xs).mean, exact.posterior(xs).mean)
     assert close(near.posterior(xs).variance, exact.posterior(xs).variance)
-    points = copy.deepcopy(near).point_predictor()(xs)
+    predictor = copy.deepcopy(near).point_predictor()
+    assert close(predictor.prior_variance(xs).flatten(), near.covar_module.exact_kernel(xs).to_dense().diagonal())
+    points = predictor(xs)
     assert close(points.mean, exact.posterior(xs).mean)
     assert close(points.variance, exact.posterior(xs).variance)
     found = exact.posterior(xs[:2])
-    draws = exact.sample_functions(400)(xs[:2])
+    functions = exact.sample_functions(400)
+    draws = functions(xs[:2])
     assert draws.shape == (400, 2, TASKS)
+    assert torch.equal(functions(xs[[1, 0]]), draws[:, [1, 0]])
     assert bool(((draws.mean(0) - found.mean).abs() < 4.5 * (found.variance / 400).sqrt()).all())
 
 
-def test_correlated_noise_of_missing_targets_is_refused():
-    x, y, _, _ = data("missing")
-    fitted = model("missing", x, None)
-    fitted = WeightSpaceGP(
-        fitted.covar_module, gpytorch.likelihoods.MultitaskGaussianLikelihood(TASKS, rank=1), block_size=6
-    )
-    with pytest.raises(ValueError, match="noise that is independent between outputs"):
-        fitted.condition(x, y)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_left_out_equal_dense_algebra(kind):
+    x, y, noise, xs = data(kind)
+    y[3] = math.nan if kind == "missing" else y[3]
+    fitted, groups = model(kind, x, noise).condition(x, y, noise), torch.arange(ROWS) // 7
+    rows, *_, residual = problem(fitted, x, y, noise, xs)
+    seen = ~torch.isnan(y)
+    precision, of_row = torch.linalg.inv(rows), seen.nonzero()[:, 0]
+    alone, joint = fitted.leave_one_out(x, y, noise), fitted.leave_group_out(x, y, groups, noise)
+    for found, labels, log_prob in ((alone, torch.arange(ROWS), alone.log_prob), (joint, groups, joint.group_log_prob)):
+        for label in (2, 4, 5):
+            left, is_in = labels[of_row] == label, (labels == label).unsqueeze(-1) & seen
+            inner = torch.linalg.inv(precision[left][:, left])
+            error = inner @ (precision @ residual)[left]
+            assert close(y[is_in] - found.mean[is_in], error)
+            assert close(found.variance[is_in], inner.diagonal())
+            density = torch.distributions.MultivariateNormal(torch.zeros(len(inner)), inner)
+            assert close(log_prob[label], density.log_prob(error))
+        assert bool((torch.isnan(found.mean) == ~seen).all())
+        assert bool((torch.isnan(found.latent_variance) == ~seen).all())
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_that_are_left_out_of_neighbors_equal_refits(kind):
+    x, y, noise, _ = data(kind)
+    fitted = model(kind, x, noise, num_neighbors=5).condition(x, y, noise)
+    found, row, seen = fitted.leave_one_out(x, y, noise), slice(7, 8), ~torch.isnan(y[7])
+    wanted = fitted.downdate(x[row], y[row], None if noise is None else noise[row]).posterior(x[row])
+    assert close(found.mean[7, seen], wanted.mean[0, seen])
+    assert close(found.latent_variance[7, seen], wanted.variance[0, seen])

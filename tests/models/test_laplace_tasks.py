@@ -116,7 +116,7 @@ def test_blocks_of_cells_equal_dense_algebra(name):
     state = {k.removeprefix("laplace.rows."): v for k, v in model.state_dict().items() if "laplace.rows." in k}
     local, points = LocalRows.from_state_dict(state), torch.cat([x, test])
     assert len(local.partition.blocks) > 2
-    inputs = torch.cat([points, torch.zeros(len(points), 1)], dim=-1)
+    inputs = torch.cat([points, torch.zeros(len(points), TASKS)], dim=-1)
     places = local.partition.place(local.points(inputs)).repeat_interleave(TASKS)
     kernel = model.covar_module
     with torch.no_grad():

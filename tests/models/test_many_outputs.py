@@ -14,13 +14,13 @@ from rfgp.models import WeightSpaceGP
 OUTPUTS, ROWS, WIDTH = 150, 400, 32
 
 
-def model_and_data(rank, outputs=OUTPUTS):
+def model_and_data(rank, outputs=OUTPUTS, width=WIDTH):
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(ROWS, 3, dtype=torch.float64, generator=generator)
     y = torch.randn(ROWS, outputs, dtype=torch.float64, generator=generator) + x.sum(-1, keepdim=True)
     torch.manual_seed(0)
     exact = MultitaskKernel(RBFKernel(), num_tasks=outputs, rank=2)
-    kernel = rfgp.approximate(exact, WIDTH, input_dim=3, seed=0)
+    kernel = rfgp.approximate(exact, width, input_dim=3, seed=0)
     mean = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), num_tasks=outputs)
     return WeightSpaceGP(kernel, MultitaskGaussianLikelihood(outputs, rank=rank), mean).double(), x, y
 
@@ -52,6 +52,27 @@ def test_left_out_rows_of_a_separable_kernel_are_those_of_the_rows_alone(rank):
             torch.testing.assert_close(found.variance[row], observed.variance[0], rtol=1e-9, atol=1e-9)
             dense = torch.distributions.MultivariateNormal(observed.mean[0], observed.covariance_matrix)
             torch.testing.assert_close(found.log_prob[row], dense.log_prob(y[row]), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")
+@pytest.mark.parametrize("rank", [0, 3])
+def test_missing_targets_of_too_many_weights_equal_dense_algebra(rank):
+    outputs, width = 33, 256
+    model, x, y = model_and_data(rank, outputs, width)
+    if rank == 0:
+        model.likelihood.task_noises = torch.linspace(0.1, 2.0, outputs, dtype=torch.float64)
+    x, y, points = x[:20], y[:20], x[-3:]
+    y[torch.rand(y.shape, generator=torch.Generator().manual_seed(1)) < 0.2] = torch.nan
+    weights, seen = torch.linspace(0.5, 2.0, len(x), dtype=torch.float64), ~torch.isnan(y).flatten()
+    with torch.no_grad():
+        found = model.condition(x, y, weights=weights).posterior(points).mean
+        scalar, covariance = model.covar_module.separated()
+        prior = torch.kron(scalar(torch.cat([x, points])).to_dense(), covariance)
+        task_noise = model.noise.covariance()
+        rows = (prior[: y.numel(), : y.numel()] + torch.kron(torch.diag(1.0 / weights), task_noise))[seen][:, seen]
+        residual = (y - model.mean_module(x)).flatten()[seen]
+        wanted = prior[y.numel() :, : y.numel()][:, seen] @ torch.linalg.solve(rows, residual)
+    torch.testing.assert_close(found, wanted.view_as(found) + model.mean_module(points).detach(), rtol=1e-8, atol=1e-8)
 
 
 def test_a_kronecker_factor_is_that_of_its_coefficients():

@@ -1,4 +1,4 @@
-"""The cells of a table of tasks as rows of one output, whose last input is the number of the task."""
+"""The cells of a table of tasks as rows of one output, whose last inputs say which task it is."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 from gpytorch.means import Mean, MultitaskMean
 from torch import Tensor
 
-from ..local.cell_kernel import CellKernel, cells_of
+from ..local.cell_kernel import CellKernel, cells_of, parts_of
 from .laplace import LatentFunctions
 from .task_terms import TaskFunctions
 
@@ -29,14 +29,13 @@ def functions_of_cells(functions: LatentFunctions) -> LatentFunctions:
 
 
 class CellMean(Mean):
-    """The mean function of tasks at cells (..., N, d + 1)."""
+    """The mean function of tasks at cells (..., N, d + T)."""
 
     def __init__(self, mean: Mean, num_tasks: int) -> None:
         super().__init__()
         self.mean, self.num_tasks = mean, num_tasks
 
     def forward(self, x: Tensor) -> Tensor:
-        values: Tensor = self.mean(x[..., :-1])
-        if not isinstance(self.mean, MultitaskMean):
-            return values
-        return values.gather(-1, x[..., -1:].long()).squeeze(-1)
+        inputs, tasks = parts_of(x, self.num_tasks)
+        values: Tensor = self.mean(inputs)
+        return (values * tasks).sum(-1) if isinstance(self.mean, MultitaskMean) else values

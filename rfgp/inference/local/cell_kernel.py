@@ -1,4 +1,4 @@
-"""A kernel of several outputs as one of cells: of inputs and the number of an output."""
+"""A kernel of several outputs as one of cells: of inputs and the coefficients of a combination of the outputs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from torch import Tensor
 
 
 class CellKernel(torch.nn.Module):
-    r"""The scalar kernel of points (x, t): :math:`k((x, t), (x', t')) = K(x, x')_{t t'}`, with its features.
+    r"""The scalar kernel of points (x, c): :math:`k((x, c), (x', c')) = c^\top K(x, x') c'`, with its features.
+
+    An output alone has one coefficient, which is one.
 
     :param kernel: a kernel of T outputs with features.
     """
@@ -42,14 +44,15 @@ class CellKernel(torch.nn.Module):
         return self.total_outputscale.reshape(1, 1)
 
     def scalar_features(self, cells: Tensor) -> Tensor:
-        """The features (..., n, K) of cells (..., n, d + 1)."""
-        x, task = cells[..., :-1], cells[..., -1].long()
-        scalar, factor = self.kernel.scalar_features(x), self.kernel.outputs_factor()
+        """The features (..., n, K) of cells (..., n, d + T)."""
+        factor = self.kernel.outputs_factor()
+        x, combination = parts_of(cells, factor.num_outputs)
+        scalar = self.kernel.scalar_features(x)
         if factor.covariance_root is not None:
-            root = factor.covariance_root[task].to(scalar.dtype)
+            root = (combination.to(factor.covariance_root) @ factor.covariance_root).to(scalar.dtype)
             return (scalar.unsqueeze(-1) * root.unsqueeze(-2)).flatten(-2)
         of_all = factor.features(scalar).unflatten(-2, (-1, factor.num_outputs))
-        return of_all.take_along_dim(task[..., None, None], dim=-2).squeeze(-2)
+        return (combination.to(of_all).unsqueeze(-2) @ of_all).squeeze(-2)
 
 
 class CellCovariance(torch.nn.Module):
@@ -60,31 +63,36 @@ class CellCovariance(torch.nn.Module):
         self.kernel = kernel
 
     def forward(self, cells: Tensor, others: Tensor | None = None, diag: bool = False) -> Tensor:
-        """The covariances (..., n, m) between cells (..., n, d + 1) and others, or the variances (..., n)."""
-        others = cells if others is None else others
-        (x, first), (y, second) = ((part[..., :-1], part[..., -1].long()) for part in (cells, others))
+        """The covariances (..., n, m) between cells (..., n, d + T) and others, or the variances (..., n)."""
+        num_outputs = self.kernel.outputs_factor().num_outputs
+        (x, first), (y, second) = (parts_of(part, num_outputs) for part in (cells, cells if others is None else others))
         separated = self.kernel.separated()
-        exact = self.kernel.exact_kernel if separated is None else separated[0].exact_kernel
         if separated is not None:
+            exact, outputs = separated[0].exact_kernel, separated[1]
             values = exact(x, y, diag=True) if diag else to_dense(exact(x, y))
-            pairs = (first, second) if diag else (first.unsqueeze(-1), second.unsqueeze(-2))
-            return values * separated[1][pairs].to(values.dtype)
+            half = first.to(outputs) @ outputs
+            shares = (half * second.to(outputs)).sum(-1) if diag else half @ second.to(outputs).mT
+            return values * shares.to(values.dtype)
         if diag:
-            every = exact(x, y, diag=True)
-            return every.unflatten(-1, (x.shape[-2], -1)).take_along_dim(first.unsqueeze(-1), dim=-1).squeeze(-1)
-        dense = to_dense(exact(x, y))
-        rows, columns = (_positions(task, dense.shape[axis]) for task, axis in ((first, -2), (second, -1)))
-        return dense.take_along_dim(rows.unsqueeze(-1), dim=-2).take_along_dim(columns.unsqueeze(-2), dim=-1)
+            x, first, y, second = (part.unsqueeze(-2) for part in (x, first, y, second))
+        every = to_dense(self.kernel.exact_kernel(x, y))
+        blocks = every.unflatten(-1, (-1, num_outputs)).unflatten(-3, (-1, num_outputs))
+        right = (blocks * second[..., None, None, :, :].to(blocks)).sum(-1)
+        values = (right * first.unsqueeze(-1).to(blocks)).sum(-2)
+        return values.flatten(-3) if diag else values
 
 
-def _positions(task: Tensor, width: int) -> Tensor:
-    """The positions (..., n) of tasks among interleaved rows of all."""
-    count = task.shape[-1]
-    return torch.arange(count, device=task.device) * (width // max(count, 1)) + task
+def parts_of(cells: Tensor, num_outputs: int) -> tuple[Tensor, Tensor]:
+    """The inputs (..., d) and the coefficients (..., T) of cells (..., d + T)."""
+    return cells[..., :-num_outputs], cells[..., -num_outputs:]
 
 
 def cells_of(x: Tensor, num_outputs: int) -> Tensor:
-    """The cells (..., N T, d + 1) of all outputs at inputs (..., N, d), interleaved."""
-    task = torch.arange(num_outputs, dtype=x.dtype, device=x.device).expand(*x.shape[:-1], -1).unsqueeze(-1)
-    rows = x.unsqueeze(-2).expand(*x.shape[:-1], num_outputs, -1)
-    return torch.cat([rows, task], dim=-1).flatten(-3, -2)
+    """The cells (..., N T, d + T) of all outputs at inputs (..., N, d), interleaved."""
+    return combined_cells(x, torch.eye(num_outputs, dtype=x.dtype, device=x.device).expand(*x.shape[:-1], -1, -1))
+
+
+def combined_cells(x: Tensor, combinations: Tensor) -> Tensor:
+    """The cells (..., N T, d + T) of combinations (..., N, T, T) of the outputs at inputs (..., N, d)."""
+    rows = x.unsqueeze(-2).expand(*x.shape[:-1], combinations.shape[-2], -1)
+    return torch.cat([rows, combinations.to(x)], dim=-1).flatten(-3, -2)

@@ -15,8 +15,9 @@ from ..posterior.draws import FunctionDraws
 from ..posterior.posterior import WeightPosterior
 from ..sums.mean_basis import coefficients, mean_values
 from ..sums.rows import Rows
-from .cell_kernel import CellKernel, cells_of
+from .cell_kernel import CellKernel, cells_of, combined_cells
 from .rows import LocalRows
+from .separable_cells import SeparableCells
 from .system_prediction import SystemConditioning
 from .system_regression import Covariance, SystemCovariance, SystemRegression
 from .systems import LocalSystems
@@ -25,7 +26,8 @@ from .systems import LocalSystems
 class CellSystem(LocalSystems):
     """The observed cells of several outputs as the rows of one output, by a :class:`CellKernel`.
 
-    Its columns are the target, and the basis of the mean in the place of the output of the cell.
+    Where the noise of outputs is correlated, rows are combinations of the cells of an input with independent noise.
+    Columns are the target, and the basis of the mean times the coefficients of the outputs.
     """
 
     kernel: CellKernel
@@ -33,25 +35,36 @@ class CellSystem(LocalSystems):
     def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
         super().__init__(CellKernel(kernel))
         self.mean, self.noise, self.num_outputs = mean, noise, noise.num_outputs
+        self.cells_of_point = self.num_outputs
 
     def rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        if isinstance(self.noise, CorrelatedNoise):
-            raise ValueError(
-                "expected noise that is independent between outputs for block_size with missing targets or a kernel "
-                "that is not separable, got a likelihood with rank > 0; use rank=0, or leave block_size out"
-            )
         targets, basis = rows.targets.double().tensor_split([self.num_outputs], dim=-1)
-        precisions = self.noise.row_precisions(rows).diagonal(dim1=-2, dim2=-1)
-        places = torch.eye(self.num_outputs, dtype=torch.float64, device=x.device).unsqueeze(-1)
-        by_output = (places * basis[:, None, None, :]).flatten(-2)
-        columns = torch.cat([targets.unsqueeze(-1), by_output], dim=-1).flatten(0, 1)
+        combinations, precisions = self.independent(rows)
+        by_output = (combinations.unsqueeze(-1) * basis[:, None, None, :]).flatten(-2)
+        columns = torch.cat([combinations @ targets.unsqueeze(-1), by_output], dim=-1).flatten(0, 1)
         is_observed = (precisions > 0).flatten()
-        parts = cells_of(x, self.num_outputs), columns, precisions.flatten()
+        parts = combined_cells(x, combinations), columns, precisions.flatten()
         cells, columns, observed = (part[is_observed] for part in parts)
         return cells, columns, 1.0 / observed
 
+    def independent(self, rows: Rows) -> tuple[Tensor, Tensor]:
+        r"""Combinations C (N, T, T) of the outputs of rows whose noise is independent, and their precisions p (N, T).
+
+        .. math:: \Sigma^{-1} = C^\top \mathrm{diag}(p) \, C
+
+        with triangles C of unit diagonal; missing outputs are in no combination, and have the precision zero.
+        """
+        whole = self.noise.row_precisions(rows)
+        precisions = whole.diagonal(dim1=-2, dim2=-1)
+        if not isinstance(self.noise, CorrelatedNoise):
+            return torch.eye(self.num_outputs).to(whole).expand_as(whole), precisions
+        missing = precisions == 0
+        root = torch.linalg.cholesky(whole + torch.diag_embed(missing.to(whole)))
+        scales = root.diagonal(dim1=-2, dim2=-1)
+        return (root / scales.unsqueeze(-2)).mT, scales.square().masked_fill(missing, 0.0)
+
     def units(self, units: Tensor) -> Tensor:
-        return torch.cat([units, units.new_full((1,), float("inf"))])
+        return torch.cat([units, units.new_full((self.num_outputs,), float("inf"))])
 
     def combinations(self) -> Tensor:
         mean = coefficients(self.mean, self.num_outputs, self.residual.root.device)
@@ -75,11 +88,19 @@ class CellRegression(SystemRegression):
     def _cells(self, x: Tensor) -> Tensor:
         return cells_of(x, self.systems.num_outputs)
 
+    def conditioning(self, dtype: torch.dtype = torch.float64) -> SystemConditioning:
+        is_separable = self.systems.kernel.kernel.separated() is not None
+        kind = SeparableCells if is_separable else SystemConditioning
+        return kind(self.systems, self.local, self.num_neighbors, dtype)
+
     def point_moments(
         self, x: Tensor, posterior: WeightPosterior, has_variance: bool, conditioning: SystemConditioning
     ) -> tuple[Tensor, Tensor]:
         functions, variance = conditioning.moments(self._cells(x), posterior, has_variance)
         return self._by_output(functions) + mean_values(self.mean, x), self._by_output(variance)
+
+    def prior_variances(self, x: Tensor) -> Tensor:
+        return self._by_output(self.kernel.exact_kernel(self._cells(x), diag=True))
 
     def _by_output(self, values: Tensor) -> Tensor:
         """Values (1, N T) as (N, T)."""

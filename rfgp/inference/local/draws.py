@@ -27,21 +27,26 @@ class LocalDraws(FunctionDraws):
         self._regression, self._rows = regression, regression.local
         self._weights = regression.factor().scalar_weights(weights).squeeze(-2).detach()
         self._values = self._weights.new_empty(0, weights.shape[-1])
+        self._places: dict[bytes, int] = {}
+        """Where the values at known points are, by the bytes of these."""
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
         checks.finite(checks.inputs(x))
-        flat, first = x.reshape(-1, x.shape[-1]), len(self._regression.local.x)
-        distances, nearest = self._rows.tree.query(self._rows.points(flat).numpy())
-        is_known = torch.from_numpy((distances == 0) & (nearest >= first)).to(x.device)
-        values = self._values.new_empty(len(flat), self._values.shape[-1])
-        values[is_known] = self._values[torch.from_numpy(nearest).to(x.device)[is_known] - first]
-        if not bool(is_known.all()):
-            values[~is_known] = self._draw(flat[~is_known])
-        return values.to(x.dtype).mT.reshape(-1, *x.shape[:-1])
+        flat = x.reshape(-1, x.shape[-1])
+        keys = [row.tobytes() for row in (flat.double() + 0.0).cpu().numpy()]
+        new: dict[bytes, int] = {}
+        for number, key in enumerate(keys):
+            if key not in self._places:
+                new.setdefault(key, number)
+        if new:
+            self._draw(flat[torch.tensor(list(new.values()), device=x.device)])
+            self._places |= {key: place for place, key in enumerate(new, len(self._places))}
+        places = torch.tensor([self._places[key] for key in keys], dtype=torch.long, device=x.device)
+        return self._values[places].to(x.dtype).mT.reshape(-1, *x.shape[:-1])
 
-    def _draw(self, x: Tensor) -> Tensor:
-        """The values (N, S) at new points (N, d), which are remembered."""
+    def _draw(self, x: Tensor) -> None:
+        """Draw the values (N, S) at new points (N, d), and remember them."""
         regression, first = self._regression, len(self._regression.local.x)
         values = self._values.new_empty(len(x), self._values.shape[-1])
         conditioning = LocalConditioning(regression.kernel, self._rows, None)
@@ -58,7 +63,6 @@ class LocalDraws(FunctionDraws):
         rounding = torch.finfo(x.dtype).eps ** _ROUNDING * regression.kernel.exact_kernel(x, diag=True).double()
         self._rows, _ = self._rows.extended(x, columns, rounding, splits=False)
         self._values = torch.cat([self._values, values])
-        return values
 
     def take(self, index: Tensor) -> FunctionDraws:
         return _SomeOf(self, index)

@@ -87,6 +87,14 @@ class LeftOutBlocks:
         self.inverse[block, : len(block)] = torch.cholesky_inverse(factor)
         self.block_of[block], self.place[block] = number, torch.arange(len(block), device=block.device)
 
+    def predicted(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        """The inputs (g m, d) and targets (g, m) of groups (g, m) that are predicted given their nearest rows."""
+        return self.local.x[numbers.flatten()], self._targets(numbers)
+
+    def together(self, numbers: Tensor) -> int:
+        """How many of these, one after the other, have the same nearest rows."""
+        return 1
+
     def _targets(self, numbers: Tensor) -> Tensor:
         """The targets of rows less the mean function, (..., n)."""
         columns = residual_columns(coefficients(self.regression.mean, 1, self.x.device))
@@ -163,10 +171,13 @@ class LeftOutBlocks:
     def _given(self, numbers: Tensor) -> _Given:
         """What the rows that are left of the same blocks say of groups (g, m), or the nearest rows."""
         if self.regression.num_neighbors is not None:
-            near = _ConditioningWithout(self.kernel, self.local, self.regression.num_neighbors, numbers)
-            features, columns, variance = near.at(self.local.x[numbers.flatten()])
+            x, targets = self.predicted(numbers)
+            near = _ConditioningWithout(
+                self.kernel, self.local, self.regression.num_neighbors, numbers, self.together(numbers)
+            )
+            features, columns, variance = near.at(x)
             combined = residual_columns(coefficients(self.regression.mean, 1, self.x.device))
-            target = self._targets(numbers) - (columns @ combined).squeeze(-1).unflatten(0, numbers.shape)
+            target = targets - (columns @ combined).squeeze(-1).unflatten(0, numbers.shape)
             values = variance.unflatten(0, numbers.shape)
             return _Given(features.unflatten(0, numbers.shape), target, torch.diag_embed(values))
         covariance = torch.linalg.inv(self._inner(numbers))
@@ -180,8 +191,8 @@ class LeftOutBlocks:
 class _ConditioningWithout(LocalConditioning):
     """The residual at rows (g, m) given that of the nearest rows of other groups."""
 
-    def __init__(self, kernel: Any, rows: LocalRows, num_neighbors: int, numbers: Tensor) -> None:
-        super().__init__(kernel, rows, num_neighbors)
+    def __init__(self, kernel: Any, rows: LocalRows, num_neighbors: int, numbers: Tensor, together: int) -> None:
+        super().__init__(kernel, rows, num_neighbors, together=together)
         size = numbers.shape[-1]
         self.given = min(num_neighbors, len(rows.x) - size)
         self.group_of = torch.full((len(rows.x),), -1)

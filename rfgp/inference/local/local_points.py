@@ -56,7 +56,4 @@ class LocalPoints:
     def prior_variance(self, x: Tensor) -> Tensor:
         """The variances (N, T) of the prior at points (N, d)."""
         points = checks.finite(checks.inputs(x)).to(self._input_dtype)
-        scale: Tensor = self.regression.kernel.exact_kernel(points, diag=True)
-        mixing = getattr(self.regression, "mixing", None)
-        shares = scale.new_ones(1) if mixing is None else mixing.square().sum(-1).to(scale)
-        return (scale.unsqueeze(-1) * shares).to(self.dtype)
+        return self.regression.prior_variances(points).to(self.dtype)

@@ -35,12 +35,18 @@ class LocalConditioning:
     """The residual at points given that of the nearest rows, or of their blocks (``num_neighbors`` None).
 
     :param dtype: of covariances, features and products.
+    :param together: so many points, one after the other, are the cells of one place, whose near rows they share.
     """
 
     def __init__(
-        self, kernel: Any, rows: LocalRows, num_neighbors: int | None, dtype: torch.dtype = torch.float64
+        self,
+        kernel: Any,
+        rows: LocalRows,
+        num_neighbors: int | None,
+        dtype: torch.dtype = torch.float64,
+        together: int = 1,
     ) -> None:
-        self.residual, self.rows = ResidualProcess(kernel, dtype), rows
+        self.residual, self.rows, self.together = ResidualProcess(kernel, dtype), rows, together
         self.num_neighbors = None if num_neighbors is None else min(num_neighbors, len(rows.x))
         self._features: Tensor | None = None
 
@@ -58,15 +64,18 @@ class LocalConditioning:
             columns = conditional.weights.double() @ self.rows.columns[given]
             variance = conditional.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
             parts.append([part.flatten(0, -2) for part in (conditional.features, columns, variance.unsqueeze(-1))])
-            order.append(points)
+            order.append(points.flatten())
         inverse = torch.cat(order).argsort()
         features, columns, variance = (torch.cat(every)[inverse] for every in zip(*parts, strict=True))
         return LocalFeatures(features / self.residual.root, columns, variance.squeeze(-1))
 
     def conditionals(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Conditional]]:
-        """The numbers of some of the points (N, d), of the rows near them, and the conditional values there."""
+        """The numbers of some of the points (N, d), of the rows near them, and the conditional values there.
+
+        The numbers are (n,) of points in one block, or (n, t) of points that share their m near rows, (n, m).
+        """
         for points, given in self._near_rows(x):
-            features = self.residual.features(x[points])
+            features = self.residual.features(x[points.flatten()]).unflatten(0, points.shape)
             if self._features is None:
                 unique, inverse = given.unique(return_inverse=True)
                 near = self.residual.features(self.rows.x[unique])
@@ -77,12 +86,7 @@ class LocalConditioning:
                 continue
             at_once = max(1, _BYTES // (near.element_size() * self.num_neighbors * near.shape[-1]))
             for part in torch.arange(len(points), device=x.device).split(at_once):
-                chunk = (
-                    x[points[part]].unsqueeze(-2),
-                    features[part].unsqueeze(-2),
-                    given[part],
-                    _rows_of(near, inverse[part]),
-                )
+                chunk = x[points[part]], features[part], given[part], _rows_of(near, inverse[part])
                 yield points[part], given[part], self._conditional(*chunk)
 
     def _conditional(self, x: Tensor, features: Tensor, given: Tensor, near: Tensor) -> Conditional:
@@ -99,8 +103,10 @@ class LocalConditioning:
                 points = (places == block).nonzero().squeeze(-1)
                 yield points.to(device), self.rows.partition.blocks[block].to(device)
             return
-        for points in places.argsort(stable=True).split(_SHARED):
-            yield points.to(device), self._nearest(near, points, self.num_neighbors).to(device)
+        cells = torch.arange(len(x)).view(-1, self.together)
+        for part in places[cells[:, 0]].argsort(stable=True).split(max(1, _SHARED // self.together)):
+            points = cells[part]
+            yield points.to(device), self._nearest(near, points[:, 0], self.num_neighbors).to(device)
 
     def _nearest(self, near: Tensor, points: Tensor, count: int) -> Tensor:
         """The numbers (n, m) of the rows nearest to the points with numbers (n,)."""

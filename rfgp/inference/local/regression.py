@@ -111,6 +111,11 @@ class LocalRegression(Regression):
             return mean, mean
         return mean, near.variance.unsqueeze(-1) + posterior.function_variance(near.features, factor).unsqueeze(-1)
 
+    def prior_variances(self, x: Tensor) -> Tensor:
+        """The variances (N, 1) of the prior at points (N, d)."""
+        scale: Tensor = self.kernel.exact_kernel(x, diag=True)
+        return scale.unsqueeze(-1)
+
     def mean_given(self, x: Tensor, near: LocalFeatures, weights: Tensor) -> Tensor:
         """The functions of weights (D, S) at points (n, d) given the rows near them, (n, S), in float64."""
         columns = residual_columns(coefficients(self.mean, 1, x.device))

@@ -7,7 +7,6 @@ import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
-import scipy
 import torch
 from torch import Tensor
 
@@ -67,18 +66,14 @@ class LocalRows:
 
         :param before: keeps these blocks where inputs are the same and gradients run, so that an evidence has no jumps.
         """
-        if before is not None and torch.is_grad_enabled() and torch.equal(before.x, x):
+        near = units.isfinite()
+        if before is not None and torch.is_grad_enabled() and torch.equal(before.x[:, near], x[:, near]):
             return cls(x, columns, variances, before.units, before.partition, has_cells)
         return cls(x, columns, variances, units, BlockPartition(_points(x, units), size), has_cells)
 
     def points(self, x: Tensor) -> Tensor:
-        """Inputs (n, d) in the units of the rows, in float64 on the CPU."""
+        """Inputs (n, d) in the units of the rows, without columns of endless units, in float64 on the CPU."""
         return _points(checks.inputs(x, len(self.units)), self.units)
-
-    @property
-    def tree(self) -> scipy.spatial.KDTree:
-        """A tree that finds the nearest rows."""
-        return self.nearest.tree
 
     @functools.cached_property
     def nearest(self) -> NearestRows:
@@ -207,4 +202,5 @@ def sums_of_blocks(
 
 
 def _points(x: Tensor, units: Tensor) -> Tensor:
-    return (x.detach().double() / units).cpu()
+    near = units.isfinite()
+    return (x.detach()[:, near].double() / units[near]).cpu()

@@ -30,7 +30,7 @@ class SystemConditioning(LocalConditioning):
     def __init__(
         self, systems: LocalSystems, rows: LocalRows, num_neighbors: int | None, dtype: torch.dtype = torch.float64
     ) -> None:
-        super().__init__(systems.kernel, rows, num_neighbors, dtype)
+        super().__init__(systems.kernel, rows, num_neighbors, dtype, systems.cells_of_point)
         self.systems = systems
 
     def _conditional(self, x: Tensor, features: Tensor, given: Tensor, near: Tensor) -> Conditional:
@@ -41,10 +41,14 @@ class SystemConditioning(LocalConditioning):
         shape = weights.shape[-3:-1]
         by_row = weights.flatten(-3, -2)
         return Conditional(
-            features.unsqueeze(-3) - (by_row @ near).unflatten(-2, shape),
+            self._left(x, features, weights, given, near),
             weights,
             residual.covariance(x, features).unsqueeze(-3) - (by_row @ cross.mT).unflatten(-2, shape),
         )
+
+    def _left(self, x: Tensor, features: Tensor, weights: Tensor, given: Tensor, near: Tensor) -> Tensor:
+        """Features (..., S, t, D) at points (..., t, d) less what weights (..., S, t, m) explain by those of rows."""
+        return features.unsqueeze(-3) - (weights.flatten(-3, -2) @ near).unflatten(-2, weights.shape[-3:-1])
 
     def moments(self, x: Tensor, posterior: WeightPosterior, has_variance: bool = True) -> SystemMoments:
         """Means and variances at points (N, d); the means alone are quicker."""
@@ -60,12 +64,12 @@ class SystemConditioning(LocalConditioning):
                 left = conditional.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).unsqueeze(-1)
                 root = torch.linalg.solve_triangular(posterior.factor.to(features), features.mT, upper=False)
                 variances.append((root.square().sum(-2) + _by_system(left).squeeze(-1)).double())
-            order.append(points)
+            order.append(points.flatten())
         inverse = torch.cat(order).argsort()
         mean = torch.cat(means, dim=-1)[:, inverse]
         return SystemMoments(mean, torch.cat(variances, dim=-1)[:, inverse] if has_variance else torch.zeros_like(mean))
 
 
 def _by_system(values: Tensor) -> Tensor:
-    """Values (S, t, D), or (n, S, 1, D) of single points, as (S, N, D)."""
-    return values.squeeze(-2).transpose(0, 1) if values.dim() == 4 else values
+    """Values (S, t, D), or (n, S, t, D) of n places, as (S, N, D)."""
+    return values.transpose(0, 1).flatten(1, 2) if values.dim() == 4 else values

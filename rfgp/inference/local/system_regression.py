@@ -113,6 +113,11 @@ class SystemRegression(Regression):
         functions, variance = conditioning.moments(x, posterior, has_variance)
         return (functions + mean_values(self.mean, x).squeeze(-1)).mT, variance.mT
 
+    def prior_variances(self, x: Tensor) -> Tensor:
+        """The variances (N, T) of the prior of outputs at points (N, d), or those of every class, (N, 1)."""
+        scale: Tensor = self.kernel.exact_kernel(x, diag=True).unsqueeze(-1)
+        return scale if self.mixing is None else scale * self.mixing.square().sum(-1).to(scale)
+
     def _distribution(
         self, x: Tensor, functions: Tensor, variance: Tensor, covariance: Covariance
     ) -> MultivariateNormal:

@@ -35,6 +35,8 @@ class LocalSystems(abc.ABC):
     """
 
     num_systems: int = 1
+    cells_of_point: int = 1
+    """The number of inputs that one point of the model is."""
 
     def __init__(self, kernel: Any) -> None:
         self.kernel, self.residual = kernel, ResidualProcess(kernel)

@@ -71,9 +71,10 @@ class KroneckerPosterior(GaussianPosterior):
 
     @torch.no_grad()
     def solve(self, rhs: Tensor) -> Tensor:
-        columns = (self._u.mT @ rhs.unflatten(0, self._shrink.shape).flatten(1)).unflatten(1, (-1, rhs.shape[-1]))
-        shrunk = self._v @ (self._shrink.unsqueeze(-1) * (self._v.mT @ columns))
-        return (self._u @ shrunk.flatten(1)).unflatten(1, shrunk.shape[1:]).flatten(0, 1)
+        columns = rhs.unflatten(0, self._shrink.shape).mT
+        turned = (self._u.mT @ columns.flatten(1)).view(columns.shape) @ self._v
+        shrunk = (self._shrink.unsqueeze(1) * turned) @ self._v.mT
+        return (self._u @ shrunk.flatten(1)).view(columns.shape).mT.flatten(0, 1)
 
     @property
     def is_ill_conditioned(self) -> bool:

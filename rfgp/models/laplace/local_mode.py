@@ -165,4 +165,6 @@ def _units(model: Any, x: Tensor) -> Tensor:
     parts = model.covar_module.separated() if model.covar_module.has_output_factor else None
     if parts is None:
         return input_units(model.covar_module.exact_kernel, x)
-    return torch.nn.functional.pad(input_units(parts[0].exact_kernel, x[:, :-1]), (0, 1), value=float("inf"))
+    num_tasks = len(parts[1])
+    units = input_units(parts[0].exact_kernel, x[:, :-num_tasks])
+    return torch.nn.functional.pad(units, (0, num_tasks), value=float("inf"))

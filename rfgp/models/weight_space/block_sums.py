@@ -75,7 +75,7 @@ class BlockSums(RowSums):
         """The same rows with every observed cell of several outputs as a row, without sums; see :class:`CellSystem`."""
         if self.local.has_cells:
             return self
-        rows = Rows(self.local.columns, 1.0 / self.local.variances)
+        rows = model.noise.weigh(self.local.columns, None).weighted(1.0 / self.local.variances)
         return dataclasses.replace(self, local=local_rows(model, self.local.x, rows, None, True), draws=())
 
     def check_left_of(self, whole: BlockSums, model: Any) -> None:

@@ -1,13 +1,15 @@
-"""Missing targets of very many outputs, filled with their posterior means."""
+"""Missing targets of very many outputs, filled so that the posterior mean is that given the observed ones."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .row_summation import last, running_sums
+from ...linalg.conjugate_gradients import ConjugateGradients
+from .row_summation import checked_rows, last, running_sums
 from .row_sums import FeatureSums
 
 _MOST_WEIGHTS = 8192
@@ -28,28 +30,58 @@ def needs_imputation(model: Any, x: Any, y: Any) -> bool:
 
 @torch.no_grad()
 def imputed(model: Any, x: Tensor, y: Tensor, noise: Tensor | None, before: FeatureSums | None = None) -> Tensor:
-    r"""Targets (N, T) with posterior means of the functions in place of NaN.
+    r"""Targets (N, T) whose missing ones are such that the posterior mean is that given the observed ones alone.
 
-    .. math:: y_{\mathrm{mis}} \leftarrow E[f_{\mathrm{mis}} \mid y_{\mathrm{obs}}, y_{\mathrm{mis}}]
+    .. math:: \big[\Sigma^{-1} (y - E[f \mid y])\big]_{\mathrm{mis}} = 0
 
-    Where this has converged, the posterior mean given all targets is that given the observed ones; the error shrinks by
-    about the share of missing targets in every step.
+    These are linear equations in the missing targets with the matrix :math:`[(K + \Sigma)^{-1}]_{\mathrm{mis}}`, which
+    conjugate gradients solve; each step takes the posterior mean of all rows.
 
     :param before: sums over earlier rows, which are given too.
-
-    Source: A. P. Dempster, N. M. Laird and D. B. Rubin, Maximum likelihood from incomplete data, 1977.
     """
     missing = torch.isnan(y)
     if before is None and bool(missing.all(0).any()):
         raise ValueError("expected at least one observed target of every output, got NaN only; leave it out")
-    filled, scale = torch.where(missing, y.nanmean(0).nan_to_num(0.0), y), y[~missing].std()
-    for _ in range(_MOST_STEPS):
-        sums = last(running_sums(model, [(x, filled, noise)], is_all=True))
+    start, scale = torch.where(missing, y.nanmean(0).nan_to_num(0.0), y), float(y[~missing].std(correction=0)) or 1.0
+    rows = checked_rows(model, x, start, noise, is_all=True)
+    zero = torch.zeros(y.shape[-1], y.shape[-1], dtype=torch.float64, device=y.device)
+    of_groups = [zero if precision is None else precision for precision in model.noise.precisions(rows.num_groups)]
+    weigh, precisions = _precision(of_groups, rows.all_weights())
+    variances = 1.0 / precisions[missing].unsqueeze(-1)
+
+    def filled(values: Tensor) -> Tensor:
+        """The targets with other values (n,) added to the missing ones."""
+        return start.masked_scatter(missing, start[missing] + values.to(start))
+
+    def weighted_errors(targets: Tensor) -> Tensor:
+        """The errors of the posterior mean given targets, times the precision of the noise, where they are missing."""
+        sums = last(running_sums(model, [(x, targets, noise)], is_all=True))
         sums = sums if before is None else before.merge(sums, model)
         regression = model.regression()
-        values = regression.function(regression.posterior(sums.draws[0]).mean, x)
-        change = float((values - filled)[missing].abs().max() / scale)
-        filled = torch.where(missing, values, filled)
-        if change < _TOLERANCE:
-            break
-    return filled
+        errors = targets.double() - regression.function(regression.posterior(sums.draws[0]).mean, x).double()
+        return weigh(errors)[missing]
+
+    first = weighted_errors(start)
+
+    def product(values: Tensor) -> Tensor:
+        unit = scale / values.abs().max()
+        return (weighted_errors(filled(unit * values.squeeze(-1))) - first).unsqueeze(-1) / unit
+
+    solver = ConjugateGradients(product, lambda values: variances * values, -first.unsqueeze(-1))
+    tolerance = scale * max(_TOLERANCE, torch.finfo(y.dtype).eps)
+    while len(solver.steps) < _MOST_STEPS and float((variances * solver.residual).abs().max()) > tolerance:
+        solver.step()
+    return filled(solver.solution.squeeze(-1))
+
+
+def _precision(precisions: Sequence[Tensor], weights: Tensor) -> tuple[Callable[[Tensor], Tensor], Tensor]:
+    """What multiplies errors (N, T) by the precisions of the noise of their rows, and the diagonals of these, (N, T).
+
+    :param precisions: those of every group, (T, T).
+    :param weights: of every row in every group, (N, G).
+    """
+    diagonals = weights @ torch.stack([precision.diagonal() for precision in precisions])
+    if all(torch.equal(precision, precision.diagonal().diag()) for precision in precisions):
+        return diagonals.mul, diagonals
+    pairs = list(zip(weights.mT.unsqueeze(-1), precisions, strict=True))
+    return lambda errors: torch.stack([weight * (errors @ precision) for weight, precision in pairs]).sum(0), diagonals

@@ -14,6 +14,7 @@ from ...inference.leave_out.left_out_rows import LeftOutRows, check_rows, other_
 from ...inference.local import LocalRegression, SystemRegression
 from ...inference.local.cells import CellRegression
 from ...inference.local.left_out_blocks import LeftOutBlocks
+from ...inference.local.left_out_cells import LeftOutCells
 from ...inference.local.left_out_systems import LeftOutSystems
 from ...inference.sums.rows import Rows
 from ..folds import folds
@@ -74,15 +75,16 @@ def _left_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[R
         rows, _, dtype = prepared_rows(model, x, y, noise, is_all=True)
         regression = model.regression()
         if isinstance(regression, LocalRegression | SystemRegression):
+            others = BlockSums.of(model, x, rows, dtype)
             if isinstance(regression, CellRegression):
-                raise ValueError(
-                    "expected complete rows and a MultitaskKernel for rows that are left out of blocks, got missing "
-                    "targets or another kernel; make the model without block_size"
-                )
-            numbers = sums.numbers_of(BlockSums.of(model, x, rows, dtype))
+                others = others.with_cells(model)
+            numbers = sums.numbers_of(others)
             if len(numbers.unique()) != len(sums.local.x):
                 raise other_rows()
             numbers, posterior = numbers.to(x.device), model.weight_posterior()
+            if isinstance(regression, CellRegression):
+                combinations, precisions = regression.systems.independent(rows)
+                return rows, [LeftOutCells(regression, combinations, precisions > 0, numbers, posterior, dtype)], None
             if isinstance(regression, SystemRegression):
                 return rows, [LeftOutSystems(regression, x, numbers, posterior, dtype)], None
             return rows, [LeftOutBlocks(regression, x, numbers, sums.draws[0], posterior, dtype)], None
