@@ -15,7 +15,6 @@ from gpytorch.means import ConstantMean
 from torch import Tensor
 
 from ..approximation.entry import approximate
-from ..approximation.landmark_kernel import LandmarkKernel
 from ..models import LaplaceGP
 from ..models.laplace.class_probabilities import class_probabilities
 from ..training import FitSummary, fit
@@ -101,7 +100,7 @@ def _learn(
 ) -> FitSummary:
     """Learn the parameters of a model, and fit it to all rows; with landmarks for two classes by few of both."""
     narrow, some, kernel = model, slice(None), model.covar_module
-    if isinstance(kernel, LandmarkKernel) and model.latent.num_functions == 1:
+    if kernel.has_residual_covariance and model.latent.num_functions == 1:
         some = slice(_TUNED_ROWS)
         width = min(_TUNED_WIDTH, kernel.num_scalar_features)
         few = approximate(kernel.exact_kernel, width, method="landmarks", train_inputs=x[some], seed=options.seed)

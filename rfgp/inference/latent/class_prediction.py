@@ -57,7 +57,7 @@ class ClassConditioning(LocalConditioning):
                 continue
             at_once = max(1, _BYTES // (8 * self.num_functions * self.num_neighbors**2))
             for part in torch.arange(len(points), device=x.device).split(at_once):
-                yield self._given(x, points[part].unsqueeze(-1), given[part])
+                yield self._given(x, points[part], given[part])
 
     def _given(self, x: Tensor, points: Tensor, given: Tensor) -> NearClasses:
         """The functions at points with numbers (g, t), given rows with numbers (g, m)."""
