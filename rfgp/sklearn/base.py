@@ -185,7 +185,7 @@ class RandomFeatureGP(BaseEstimator):
             parts = chosen_parts(make_parts, self.kernel if kernel is None else kernel, x, y, deadline)
 
         def complete(proposed: ModelSize) -> ModelSize:
-            return self._completed(proposed, len(x), parts.can_have_blocks)
+            return self._completed(proposed.of_cells(parts.num_cells), len(x), parts.can_have_blocks)
 
         def make(chosen: ModelSize) -> WeightSpaceGP:
             kernel = approximate(
@@ -197,7 +197,8 @@ class RandomFeatureGP(BaseEstimator):
 
         with _quiet():
             if deadline.is_set:
-                size = timed_size(complete, make, x, y, deadline, after, not parts.can_have_blocks)
+                is_slow = not parts.can_have_blocks
+                size = timed_size(complete, make, x, y, deadline, after, is_slow, parts.num_cells)
             else:
                 has_blocks = parts.can_have_blocks and self.block_size is not None
                 neighbors = NEIGHBORS[0]
@@ -222,7 +223,7 @@ class RandomFeatureGP(BaseEstimator):
         if self.strategy != "auto":
             return self.strategy
         is_several = isinstance(model.likelihood, DirichletClassificationLikelihood | MultitaskGaussianLikelihood)
-        if is_several and not _has_few_cells(y):
+        if is_several and not (_has_few_cells(y) and model.block_size is None):
             return Neighbors(initialize=not is_tuned)
         if model.block_size is not None:
             return "blocks"

@@ -25,6 +25,7 @@ _FEWEST_ROWS, _LANDMARKS, _SCORED_ROWS = 50, 64, 300
 _SHARE_OF_TIME = 0.25
 _SMALLEST_GAIN = 0.03
 """More neighbors cost more: they are taken where a target gains so many nats."""
+_MOST_CELLS = 8
 _NEGLIGIBLE_GAIN = 0.005
 """Nats per target by which another kernel has to be better than the first ones: less is chance."""
 
@@ -36,9 +37,15 @@ class Parts(NamedTuple):
     likelihood: Likelihood
     mean: Mean
     seed: int
-    can_have_blocks: bool
+    num_cells: int = 1
+    """The outputs of a row that its block takes together, because some are missing."""
     is_tuned: bool = False
     """Whether the parameters have been learned, so that training goes on from them."""
+
+    @property
+    def can_have_blocks(self) -> bool:
+        """Whether rows have few cells."""
+        return self.num_cells <= _MOST_CELLS
 
 
 MakeParts = Callable[[str | Kernel], Parts]

@@ -284,7 +284,7 @@ def _parts(num_columns: int, num_classes: int, seed: int, kernel: str | Kernel) 
     """What a model of Dirichlet targets is made of."""
     likelihood = DirichletClassificationLikelihood(num_classes=num_classes, dtype=torch.float64)
     mean = ConstantMean(batch_shape=torch.Size([num_classes])).double()
-    return Parts(scaled_kernel(kernel, num_columns), likelihood, mean, seed, can_have_blocks=True)
+    return Parts(scaled_kernel(kernel, num_columns), likelihood, mean, seed)
 
 
 @torch.no_grad()

@@ -19,11 +19,12 @@ DEFAULT_BLOCK_SIZE = 256
 _MANY_ROWS, _MANY_NEIGHBORS = 10_000, 128
 _SIZES = ((128, None), (128, 128), (256, 128), (512, 256), (1024, 256), (1024, 512), (2048, 512), (4096, 512))
 """Numbers of features and of rows in a block, in the order of their costs."""
-_FIT_SHARE, _EVIDENCE_SHARE = 0.35, 0.03
+_FIT_SHARE, _CELLS_SHARE, _EVIDENCE_SHARE = 0.35, 0.7, 0.03
 """The part of a time limit that the fit of the wide model may take: less where its evidence is evaluated again and
-again, because parameters cannot be found on few rows with the exact kernel."""
+again, because parameters cannot be found on few rows with the exact kernel; more where only blocks serve cells."""
 _SMALLEST_TRAINING_SHARE, _FEWEST_SECONDS = 0.2, 0.01
 _PROBE_ROWS = 2048
+_FEWEST_FEATURES, _FEWEST_NEIGHBORS = 32, 16
 _OPERATIONS_PER_SECOND, _MOST_OPERATIONS = 1e9, 5e9
 """Of predictions of rows by all others, for N rows with D features: N D^2 operations for every class."""
 
@@ -36,6 +37,16 @@ class ModelSize(NamedTuple):
     num_neighbors: int | None = 64
     training_seconds: float | None = None
     fit_seconds: float = 0.0
+
+    def of_cells(self, count: int) -> ModelSize:
+        """A size for rows of so many cells, which blocks count, whose weights are as many."""
+        if count == 1 or self.block_size is None:
+            return self
+        neighbors = None if self.num_neighbors is None else max(_FEWEST_NEIGHBORS, self.num_neighbors // count)
+        return self._replace(
+            num_features=max(_FEWEST_FEATURES, self.num_features // count),
+            num_neighbors=neighbors,
+        )
 
 
 def default_size(num_rows: int, is_local: bool, num_neighbors: int = 64) -> ModelSize:
@@ -60,21 +71,25 @@ def timed_size(
     deadline: Deadline,
     after: float,
     takes_evidence: bool,
+    num_cells: int = 1,
 ) -> ModelSize:
     """The widest model whose fit takes a given share of a time limit, and what is left to find its parameters.
 
     Wider and wider models are fitted to some rows, until the time that all rows would take exceeds the share.
 
     :param after: the seconds that are needed after the fit, beside those for held-out rows.
+    :param num_cells: those that a row takes in blocks.
     """
     sizes, time_limit = list(dict.fromkeys(complete(ModelSize(*size)) for size in _SIZES)), deadline.left
-    make(sizes[0]).condition(x[:_PROBE_ROWS], y[:_PROBE_ROWS])  # what only the first one takes
-    most = (_EVIDENCE_SHARE if takes_evidence else _FIT_SHARE) * time_limit
-    chosen = sizes[0]._replace(fit_seconds=_fit_seconds(make(sizes[0]), x, y))
+    probe = slice(_PROBE_ROWS // num_cells)
+    make(sizes[0]).condition(x[probe], y[probe])  # what only the first one takes
+    share = _EVIDENCE_SHARE if takes_evidence else _FIT_SHARE if num_cells == 1 else _CELLS_SHARE
+    most = share * time_limit
+    chosen = sizes[0]._replace(fit_seconds=_fit_seconds(make(sizes[0]), x, y, probe))
     for size in sizes[1:]:
         if chosen.fit_seconds * (size.num_features / chosen.num_features) ** 2 > most:
             break
-        cost = _fit_seconds(make(size), x, y)
+        cost = _fit_seconds(make(size), x, y, probe)
         if cost > most:
             break
         chosen = size._replace(fit_seconds=cost)
@@ -83,16 +98,16 @@ def timed_size(
 
 
 @torch.no_grad()
-def _fit_seconds(model: WeightSpaceGP, x: Tensor, y: Tensor) -> float:
+def _fit_seconds(model: WeightSpaceGP, x: Tensor, y: Tensor, probe: slice) -> float:
     """The seconds that a fit to all rows takes, from one to some of them."""
     began = timing.clock()
     model.covar_module.scalar_features(x[:1])
     ready = timing.clock()
-    model.condition(x[:_PROBE_ROWS], y[:_PROBE_ROWS])
+    model.condition(x[probe], y[probe])
     fitted = timing.clock()
     model.weight_posterior()
     once = ready - began + timing.clock() - fitted
-    return once + (fitted - ready) * max(1.0, len(x) / _PROBE_ROWS)
+    return once + (fitted - ready) * max(1.0, len(x) / probe.stop)
 
 
 def left_out_seconds(model: WeightSpaceGP, num_rows: int) -> float:

@@ -188,7 +188,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         if num_outputs == 1:
             exact = scaled_kernel(kernel, num_columns)
             likelihood = GaussianLikelihood(noise_constraint=constraint).double()
-            return Parts(exact, likelihood, ConstantMean().double(), seed, can_have_blocks=True)
+            return Parts(exact, likelihood, ConstantMean().double(), seed)
         exact = multitask_kernel(kernel, num_columns, num_outputs, generator)
         is_complete = not bool(torch.isnan(z).any())
         if is_complete:
@@ -197,7 +197,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         else:
             several = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
         mean = MultitaskMean(ConstantMean(), num_outputs)
-        return Parts(exact, several.double(), mean.double(), seed, can_have_blocks=is_complete)
+        return Parts(exact, several.double(), mean.double(), seed, 1 if is_complete else num_outputs)
 
     def _student_models(self, x: Tensor, z: Tensor, generator: torch.Generator, deadline: Deadline) -> StudentModels:
         """A model of every output, on a kernel that is learned with normal noise first."""

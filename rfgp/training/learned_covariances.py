@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import scipy.optimize
+import scipy
 import torch
 from torch import Tensor
 
@@ -46,9 +46,8 @@ def learned_covariances(matrix: Tensor, residual: Tensor, function: Tensor, nois
         parameters = torch.from_numpy(values).to(start).requires_grad_()
         with torch.enable_grad():
             loss = -robust_mean(_log_densities(matrices[0], residuals[0], *unpack(parameters)))
-            loss.backward()
-        assert parameters.grad is not None
-        return float(loss.detach()), parameters.grad.cpu().numpy()
+        (gradient,) = torch.autograd.grad(loss, parameters)
+        return float(loss.detach()), gradient.cpu().numpy()
 
     box = [(-_LARGEST_ROOT, _LARGEST_ROOT)] * lower.shape[-1]
     box += [(0.5 * math.log(_LEAST_NOISE), 0.5 * math.log(_MOST_NOISE))] * count

@@ -20,10 +20,8 @@ from .starts import random_rows
 from .stationary import covariance
 
 _FIRST_NOISE = 0.1
-_ROWS, _NEIGHBORS = 2000, 32
-"""Rows, and neighbors of each, that teach the variances at the end."""
-_JOINT_ROWS = 300
-"""Rows, given all cells of near ones, that teach the covariance of outputs at the end."""
+_ROWS, _NEIGHBORS = 300, 32
+"""Rows that teach the covariance of outputs at the end, and neighbors of each that start with the variances."""
 
 
 class MaskedOutputs(Conditional):
@@ -81,7 +79,7 @@ class MaskedOutputs(Conditional):
         function.diagonal().mul_(scale / (scale + noise))
         root = (scale / function.diagonal()).sqrt()
         function = positive_definite(function * root.unsqueeze(-1) * root)
-        groups = near.groups(self.kernel, rows[:_JOINT_ROWS], MOST_CELLS // len(self.units) - 1)
+        groups = near.groups(self.kernel, rows, MOST_CELLS // len(self.units) - 1)
         cells = covariance(self.kernel, self.x[groups])
         function, noise = learned_covariances(cells, self.residual[groups], function, noise)
         write_covariance(self.tasks, function * self.units.unsqueeze(-1) * self.units)
