@@ -19,6 +19,8 @@ from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, approximates, family
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_no_operator, check_parts
 from ..request import Request
+from ..spectral_factor import SpectralFactor
+from ..spectral_weights import GridFrequencies
 from .wrapper import WrapperFamily
 
 
@@ -137,6 +139,12 @@ class MultitaskFamily(WrapperFamily):
                 "them; move them"
             )
         return super().inside(request)
+
+    def spectral_factor(self, at: GridFrequencies, operator: Operator | None = None) -> SpectralFactor:
+        check_no_operator(operator)
+        scalar, tasks = self.inner.spectral_weights(at), dense_covariance(self.kernel.task_covar_module).double()
+        values = scalar.finite_at_zero().sqrt()[..., None, None] * cholesky(tasks)
+        return SpectralFactor(values, scalar.dims, scalar.total.unsqueeze(-1) * tasks.diagonal())
 
     def around(self, kernel: Any) -> FeatureMultitaskKernel:
         return FeatureMultitaskKernel(kernel, self.kernel)
