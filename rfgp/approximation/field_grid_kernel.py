@@ -15,7 +15,7 @@ from .random_feature_kernel import KernelMoments
 from .reference_tensor import reference_tensor
 from .spectral_factor import SpectralFactor
 from .spectral_weights import GridFrequencies, zero_and
-from .values import accurate_values
+from .values import accurate_variances
 from .waves import Waves
 
 
@@ -74,15 +74,14 @@ class FieldGridKernel(FourierGridKernel):
             return _batch_mean(found.weights), _batch_mean(found.total.unsqueeze(-2)).squeeze(0)
 
         def values(differences: Tensor) -> Tensor:
-            found = accurate_values(kernel, differences, torch.zeros_like(differences), diag=True)
-            return _batch_mean(found.unflatten(-1, (len(differences), -1)))
+            return _batch_mean(accurate_variances(kernel, differences))
 
         return GridChoice(weights, values, bounds, CUT_OFF_OF_FIELDS)
 
     def _prior(self) -> Tensor:
         """The prior variances (..., T), in float64."""
         zero = self.spacing.double().new_zeros(1, self.input_dim)
-        return accurate_values(self.base_kernel, zero, zero, diag=True)
+        return accurate_variances(self.base_kernel, zero).squeeze(-2)
 
     def _factor(self, operator: Operator | None = None) -> SpectralFactor:
         """The factors at zero and at the orders."""

@@ -17,7 +17,7 @@ _WIDER = 0.05
 _TOLERANCES = (0.5, 0.3, 0.2, *(10.0 ** (-0.5 * k) for k in range(2, 13)))
 """Values of the kernel, relative to its variance, at the distance from which a copy of the data may be seen."""
 _REACHES = torch.logspace(-3.0, 3.0, 601, dtype=torch.float64)
-_STEPS = torch.linspace(0.0, 1.0, 5, dtype=torch.float64)
+_STEPS = torch.linspace(-1.0, 1.0, 9, dtype=torch.float64)
 _LARGEST_ORDER = 4096
 _SPARE = {1: 1.0, 2: 2.0, 3: 4.0}
 """How many more orders a box has than those of the largest weights that are taken of it."""
@@ -87,9 +87,9 @@ class GridChoice:
 
     @functools.cached_property
     def _some_values(self) -> tuple[Tensor, Tensor]:
-        """Differences on a coarse grid of the box, and the values of the kernel there."""
-        steps = torch.cartesian_prod(*[_STEPS.to(self.extent)] * len(self.extent)).reshape(-1, len(self.extent))
-        differences = steps[1:] * self.extent
+        """Differences on a coarse grid of the box, one of each two that are opposite, and the values there."""
+        steps = torch.cartesian_prod(_STEPS[_STEPS >= 0.0], *[_STEPS] * (len(self.extent) - 1))
+        differences = steps.reshape(-1, len(self.extent)).to(self.extent) * self.extent
         return differences, self.values(differences)
 
     @functools.cached_property
@@ -98,10 +98,14 @@ class GridChoice:
         reaches = []
         for axis in range(len(self.extent)):
             distances = _REACHES.to(self.extent) * self.extent[axis]
-            differences = distances.new_zeros(len(distances) + 1, len(self.extent))
-            differences[:, axis] = torch.cat([distances, 1e6 * distances[-1:]])
-            found = self.values(differences)
-            size = ((found[:-1] - found[-1]) / self.prior).abs().amax(-1)
+            along = torch.cat([distances, 1e6 * distances[-1:]])
+            others = [_STEPS[::2] * extent for extent in self.extent.cpu()]
+            others[axis] = torch.zeros(1, dtype=torch.float64)
+            differences = torch.cartesian_prod(*others).reshape(-1, 1, len(self.extent)).to(self.extent)
+            differences = differences.repeat(1, len(along), 1)
+            differences[..., axis] = along
+            found = self.values(differences.flatten(0, 1)).unflatten(0, differences.shape[:2])
+            size = ((found[:, :-1] - found[:, -1:]) / self.prior).abs().amax((0, -1))
             reaches.append((distances, size.flip(0).cummax(0).values.flip(0)))
         return reaches
 

@@ -29,7 +29,7 @@ from ..random_feature_kernel import RandomFeatureKernel
 from ..request import Request
 from ..spectral_factor import SpectralFactor
 from ..spectral_weights import GridFrequencies, no_density
-from ..values import accurate_values
+from ..values import accurate_variances
 from .leaf import LeafFamily
 
 
@@ -122,9 +122,7 @@ class OperatorFamily(LeafFamily):
         factor = self.factor(at.seen, operator)
         is_zero = (at.seen == 0.0).all(-1)[:, None, None]
         factor = torch.where(is_zero & factor.isnan(), 0.0, factor)  # potentials are known up to a constant
-        copies = at.copies
-        values = accurate_values(self.kernel, copies, torch.zeros_like(copies), diag=True)
-        total = values.unflatten(-1, (len(copies), -1)).sum(-2)
+        total = accurate_variances(self.kernel, at.copies).sum(-2)
         return SpectralFactor(scalar.values.sqrt()[..., None, None] * factor, scalar.dims, total)
 
     def moments(self, feature_map: FeatureMap, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
