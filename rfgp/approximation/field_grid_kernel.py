@@ -91,10 +91,8 @@ class FieldGridKernel(FourierGridKernel):
 def spectral_factor(
     kernel: Kernel, orders: Tensor, spacing: Tensor, operator: Operator | None = None
 ) -> SpectralFactor:
-    """The factors at zero and other orders (J, d) of a grid, in all columns."""
-    at = GridFrequencies.of(orders * spacing, spacing)
-    factor = family(kernel).spectral_factor(at, operator)
-    return factor._replace(values=factor.in_all(at, frozenset(at.dims)))
+    """The factors at zero and other orders (J, d) of a grid."""
+    return family(kernel).spectral_factor(GridFrequencies.of(orders * spacing, spacing), operator)
 
 
 def _batch_mean(values: Tensor) -> Tensor:

@@ -177,8 +177,7 @@ def spectral_weights(kernel: Kernel, orders: Tensor, spacing: Tensor) -> tuple[T
     """
     at = GridFrequencies.of(orders * spacing, spacing)
     weights = family(kernel).spectral_weights(at)
-    values = weights._replace(values=weights.in_all(at, frozenset(at.dims))).finite_at_zero()
-    return values, weights.total
+    return weights.at_zero_and(at), weights.total
 
 
 def grid_kernel(

@@ -51,16 +51,6 @@ class GridFrequencies(NamedTuple):
         """The volume of a cell in these columns."""
         return self.cell[list(self.dims)].prod()
 
-    def is_zero_beside(self, dims: frozenset[int], all_dims: frozenset[int]) -> Tensor:
-        """Whether frequencies are zero in the columns that only ``all_dims`` has, (J,)."""
-        others = sorted(all_dims - dims)
-        if others and self.is_shifted:
-            raise ValueError(
-                "expected a periodic factor beside parts of the same columns on a Fourier grid, got a sum with parts "
-                "of others; multiply the parts one by one"
-            )
-        return (self.values[:, others].abs() < 0.5 * self.cell[others]).all(-1)
-
     def shifted(self, lines: Tensor) -> Self:
         """The frequencies less lines (n, k) in these columns, (J n, d)."""
         moved = self.values.unsqueeze(1).repeat(1, len(lines), 1)
@@ -87,13 +77,25 @@ class SpectralWeights(NamedTuple):
 
     def in_all(self, at: GridFrequencies, dims: frozenset[int]) -> Tensor:
         """The values for more columns: zero where a frequency is not zero in one of the others."""
-        return self.values * at.is_zero_beside(self.dims, dims)
+        others = sorted(dims - self.dims)
+        if others and at.is_shifted:
+            raise ValueError(
+                "expected a periodic factor beside parts of the same columns on a Fourier grid, got a sum with parts "
+                "of others; multiply the parts one by one"
+            )
+        is_zero = at.values[:, others].abs() < 0.5 * at.cell[others]
+        return self.values * is_zero.all(-1)
 
-    def finite_at_zero(self) -> Tensor:
-        """The values at zero and other frequencies; what the others leave of the sum of all, where that is less."""
-        left = self.total - 2.0 * self.values[..., 1:].sum(-1)
-        zero = torch.minimum(self.values[..., 0], left).clamp_min(0.0).unsqueeze(-1)
-        return torch.cat([zero, self.values[..., 1:]], dim=-1)
+    def at_zero_and(self, at: GridFrequencies) -> Tensor:
+        """The values at zero and others in all columns; where that at zero is infinite, what the others leave of it."""
+        values = self.in_all(at, frozenset(range(len(at.cell))))
+        left = self.total - 2.0 * values[..., 1:].sum(-1)
+        zero = torch.minimum(values[..., 0], left).clamp_min(0.0).unsqueeze(-1)
+        return torch.cat([zero, values[..., 1:]], dim=-1)
+
+    def roots(self, at: GridFrequencies) -> Tensor:
+        """The roots of :meth:`at_zero_and`, which are not zero, where they have no gradient."""
+        return self.at_zero_and(at).clamp_min(torch.finfo(torch.float64).tiny).sqrt()
 
     def plus(self, other: SpectralWeights, at: GridFrequencies) -> SpectralWeights:
         """Those of a sum of kernels."""

@@ -5,12 +5,20 @@ import math
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, MultitaskKernel, RBFKernel, ScaleKernel
-from gpytorch.likelihoods import MultitaskGaussianLikelihood
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 
 import rfgp
 from rfgp.functionals import CurlFreePart, Divergence, Gradient, Potential, Value
+from rfgp.functionals.observations import boxes, derivatives, segments
+from rfgp.functionals.observations import points as rows_at
 from rfgp.inference.sums.grid_statistics import GridStatistics
-from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel, LinearlyObservedKernel
+from rfgp.kernels import (
+    CurlFreeKernel,
+    DivergenceFreeKernel,
+    HelmholtzKernel,
+    LinearlyObservedKernel,
+    ObservationKernel,
+)
 from rfgp.models import WeightSpaceGP
 
 ROUNDING = 1e-10
@@ -121,6 +129,39 @@ def test_evidence_gradient_and_posterior_are_those_of_dense_algebra(name, has_ga
         torch.testing.assert_close(predicted.variance.flatten(), variance, rtol=1e-8, atol=1e-8)
 
 
+def rows_of_a_function():
+    x, direction = points(10), torch.tensor([1.0, 2.0], dtype=DTYPE)
+    averages, lines = boxes(x, x + 0.1), segments(x[:5], x[5:], integral=True)
+    return torch.cat([rows_at(x), averages, derivatives(x, direction), lines])
+
+
+def rows_of_a_field():
+    x = points(10)
+    return torch.cat([rows_at(x, torch.tensor([1.0, 0.0], dtype=DTYPE)), segments(x[:5], x[5:], x[5:] - x[:5])])
+
+
+@pytest.mark.parametrize(
+    ("make", "rows"),
+    (
+        (lambda: ScaleKernel(gaussian()).double() + gaussian(active_dims=[0]), rows_of_a_function),
+        (helmholtz, rows_of_a_field),
+    ),
+)
+def test_observations_are_those_of_the_exact_kernel(make, rows):
+    exact, x = ObservationKernel(make(), input_dim=2), rows()
+    kernel, far = on_grid(exact, x, 301), x.clone()
+    far[-1, 0] += 9.0
+    with torch.no_grad():
+        wanted, found = exact(x).to_dense(), kernel(x).to_dense()
+        assert float((found - wanted).abs().max()) < 1e-5 * float(wanted.max())
+        assert not kernel.features(far)[-1].any() and kernel.features(far)[0].any()
+        torch.testing.assert_close(kernel.residual_variance(far)[-1], wanted[-1, -1])
+        model = WeightSpaceGP(kernel, GaussianLikelihood().double()).condition(x, torch.sin(x.sum(-1)))
+        covariance = wanted + model.likelihood.noise * torch.eye(len(x), dtype=DTYPE)
+        mean = wanted @ torch.linalg.solve(covariance, torch.sin(x.sum(-1)))
+        torch.testing.assert_close(model.posterior(x).mean, mean, rtol=0.0, atol=1e-5)
+
+
 def test_operators_act_on_the_factors():
     x = points(60)
     y = torch.stack([torch.cos(3.0 * x[:, 0]), x[:, 1]], dim=-1)
@@ -136,13 +177,13 @@ def test_operators_act_on_the_factors():
 
 
 def test_states_and_training_take_fields(tmp_path):
-    x = points(400)
+    x = points(300)
     flow = torch.stack([torch.cos(5.0 * x[:, 0]), torch.sin(5.0 * x[:, 1])], dim=-1)
-    y = flow + 0.1 * torch.randn(400, 2, dtype=DTYPE, generator=torch.Generator().manual_seed(5))
+    y = flow + 0.1 * torch.randn(300, 2, dtype=DTYPE, generator=torch.Generator().manual_seed(5))
     likelihood = MultitaskGaussianLikelihood(2, has_task_noise=False).double()
     model = WeightSpaceGP(on_grid(ScaleKernel(CurlFreeKernel(RBFKernel())).double(), x, 101), likelihood)
-    rfgp.fit(model, x, y, progress=False, max_evaluations=40)
-    assert float(likelihood.noise.detach()) == pytest.approx(0.01, rel=4.0 * math.sqrt(2.0 / 800))
+    rfgp.fit(model, x, y, progress=False, max_evaluations=25)
+    assert float(likelihood.noise.detach()) == pytest.approx(0.01, rel=4.0 * math.sqrt(2.0 / 600))
     rfgp.save(model, tmp_path / "model.rfgp")
     twin = rfgp.load(tmp_path / "model.rfgp")
     torch.testing.assert_close(twin.log_marginal_likelihood(), model.log_marginal_likelihood())

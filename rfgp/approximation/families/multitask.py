@@ -143,8 +143,8 @@ class MultitaskFamily(WrapperFamily):
     def spectral_factor(self, at: GridFrequencies, operator: Operator | None = None) -> SpectralFactor:
         check_no_operator(operator)
         scalar, tasks = self.inner.spectral_weights(at), dense_covariance(self.kernel.task_covar_module).double()
-        values = scalar.finite_at_zero().sqrt()[..., None, None] * cholesky(tasks)
-        return SpectralFactor(values, scalar.dims, scalar.total.unsqueeze(-1) * tasks.diagonal())
+        values = scalar.roots(at)[..., None, None] * cholesky(tasks)
+        return SpectralFactor(values, scalar.total.unsqueeze(-1) * tasks.diagonal())
 
     def around(self, kernel: Any) -> FeatureMultitaskKernel:
         return FeatureMultitaskKernel(kernel, self.kernel)

@@ -12,7 +12,9 @@ from torch import Tensor
 
 from ..._support import checks
 from ..._support.torch_names import has_values
+from ...functionals.observations import ObservationRows, split
 from ...kernels.observation import ObservationKernel, ObservesRows, has_derivatives
+from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, approximates, family
 from ..method import Method
 from ..random_feature_kernel import RandomFeatureKernel, check_parts
@@ -64,6 +66,31 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
             return 2 * self.base_kernel.waves(self.input_dim).frequencies.shape[-2]
 
     def active_features(self, x: Tensor) -> Tensor:
+        features = self._of_waves(x)
+        return features if self._grid is None else features * self._is_near(x).unsqueeze(-1)
+
+    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+        """What a grid of frequencies cuts off; rows that differ in their place alone have one prior variance."""
+        if self._grid is None:
+            return None
+        kinds = x.detach().clone()
+        kinds[..., : self.input_dim] = 0.0
+        distinct, number = torch.unique(kinds.flatten(0, -2), dim=0, return_inverse=True)
+        prior = self.exact_kernel.forward(distinct, distinct, diag=True)[..., number.reshape(x.shape[:-1])]
+        missing: Tensor = prior - self.active_features(x).square().sum(-1)
+        return missing.clamp_min(torch.finfo(missing.dtype).tiny)  # not zero, where its root has no gradient
+
+    @property
+    def _grid(self) -> FrequencyGrid | None:
+        grid: FrequencyGrid | None = self.base_kernel.frequency_grid
+        return grid
+
+    def _is_near(self, x: Tensor) -> Tensor:
+        """Whether the regions of rows (..., N, k) are in the box of the grid, (..., N)."""
+        grid, ends = self.base_kernel.frequency_grid, ends_of(self.rows(x))
+        return torch.stack([grid.is_inside(grid.phases(end)).all(-1) for end in ends]).all(0)
+
+    def _of_waves(self, x: Tensor) -> Tensor:
         rows, (w, factor) = self.rows(x), self.base_kernel.waves(self.input_dim)
         amplitude = _sinc(rows.half_vector, w)
         for k in range(self.input_dim):
@@ -83,6 +110,12 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
 
     def expand_batch(self, *sizes: Any) -> FeatureObservationKernel:
         return self._with(self.base_kernel.expand_batch(*sizes))
+
+
+def ends_of(rows: ObservationRows) -> tuple[Tensor, Tensor]:
+    """The lower and the upper corners of the boxes around regions, (..., N, d)."""
+    half = rows.half_widths + rows.half_vector.abs()
+    return rows.center - half, rows.center + half
 
 
 def _sinc(extent: Tensor, w: Tensor) -> Tensor:
@@ -116,6 +149,11 @@ class ObservationFamily(WrapperFamily):
 
     def with_landmarks(self, request: Request) -> Any:
         return Family.with_landmarks(self, request)  # rows of observations, not of the function
+
+    def on_grid(self, request: Request) -> FeatureObservationKernel:
+        outer, dim = request.select(self.kernel), self.kernel.input_dim
+        corners = None if outer.x is None else torch.cat(ends_of(split(outer.x, dim)), dim=-2)
+        return self.around(self.inner.on_grid(replace(outer, input_dim=dim, x=corners)))
 
     def approximate(self, request: Request) -> FeatureObservationKernel:
         if request.method is not None and request.method.is_complex:

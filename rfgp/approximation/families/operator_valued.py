@@ -123,7 +123,7 @@ class OperatorFamily(LeafFamily):
         is_zero = (at.seen == 0.0).all(-1)[:, None, None]
         factor = torch.where(is_zero & factor.isnan(), 0.0, factor)  # potentials are known up to a constant
         total = accurate_variances(self.kernel, at.copies).sum(-2)
-        return SpectralFactor(scalar.values.sqrt()[..., None, None] * factor, scalar.dims, total)
+        return SpectralFactor(scalar.roots(at)[..., None, None] * factor, total)
 
     def moments(self, feature_map: FeatureMap, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         variance = covariance_of_fields(feature_map, self.kernel, self.kernel, x, y)

@@ -123,7 +123,7 @@ class SumFamily(CompositeFamily):
 
     def spectral_factor(self, at: GridFrequencies, operator: Operator | None = None) -> SpectralFactor:
         parts = [family(part).spectral_factor(at.select(part), operator) for part in self.kernel.kernels]
-        return reduce(lambda first, second: first.plus(second, at), parts)
+        return reduce(SpectralFactor.plus, parts)
 
     def with_features(self) -> FeatureSumKernel:
         return self.compose([part.with_features() for part in self.parts])
