@@ -57,8 +57,10 @@ def _maximize_on_grids(training: Training) -> float:
         training.objective.read_again()
         value = training.maximize()
         training.initialize = False
-        if training.used >= training.limit or not regrid(training.model):
+        if not regrid(training.model):
             return value
+        if training.used >= training.limit:
+            break
     training.objective.read_again()
     return training.refit()
 
