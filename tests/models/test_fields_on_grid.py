@@ -19,7 +19,10 @@ from rfgp.kernels import (
     LinearlyObservedKernel,
     ObservationKernel,
 )
+from rfgp.likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from rfgp.models import WeightSpaceGP
+from rfgp.training.exact_regression import exact_regression
+from rfgp.training.objectives import WeightSpaceObjective
 
 ROUNDING = 1e-10
 DTYPE = torch.float64
@@ -174,6 +177,16 @@ def test_operators_act_on_the_factors():
         potential = [model.posterior(x + d, Potential()).mean - model.posterior(x - d, Potential()).mean for d in step]
         part = torch.stack(potential, dim=-1) / 2e-5
         torch.testing.assert_close(model.posterior(x, CurlFreePart()).mean, part, rtol=0.0, atol=1e-6)
+
+
+def test_the_exact_kernel_learns_from_few_rows_with_known_noise():
+    x = points(20)
+    y, noise = torch.sin(5.0 * x), 0.1 + points(20, seed=2)
+    model = WeightSpaceGP(on_grid(helmholtz(), x, 301), MultitaskFixedNoiseGaussianLikelihood(noise))
+    regression = exact_regression(WeightSpaceObjective(model, x, y, noise))
+    found = regression.log_likelihood(torch.arange(20).unsqueeze(0))
+    wanted = model.condition(x, y, noise).log_marginal_likelihood()
+    torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
 
 
 def test_states_and_training_take_fields(tmp_path):
