@@ -165,6 +165,26 @@ def test_observations_are_those_of_the_exact_kernel(make, rows):
         torch.testing.assert_close(model.posterior(x).mean, mean, rtol=0.0, atol=1e-5)
 
 
+@pytest.mark.parametrize("is_scaled", (False, True))
+def test_sums_over_observations_hold_for_all_parameters(is_scaled):
+    x, base = rows_of_a_function(), ScaleKernel(gaussian()).double()
+    exact = ObservationKernel(base, input_dim=2)
+    y = torch.sin(x.sum(-1))
+    kernel = on_grid(ScaleKernel(exact).double() if is_scaled else exact, x, 61)
+    model = WeightSpaceGP(kernel, GaussianLikelihood().double()).condition(x, y)
+    with torch.no_grad():
+        base.outputscale, base.base_kernel.lengthscale = 2.0, 0.6
+    covariance = kernel(x).to_dense() + model.likelihood.noise * torch.eye(len(x), dtype=DTYPE)
+    wanted = torch.distributions.MultivariateNormal(torch.zeros_like(y), covariance).log_prob(y)
+    found, learned = model.log_marginal_likelihood(), list(model.parameters())
+    torch.testing.assert_close(found, wanted, rtol=ROUNDING, atol=ROUNDING)
+    pairs = [torch.autograd.grad(value, learned, retain_graph=True) for value in (found, wanted)]
+    for pair in zip(*pairs, strict=True):
+        torch.testing.assert_close(*pair, rtol=1e-8, atol=1e-8)
+    with pytest.raises(ValueError, match="in the box of the Fourier grid"):
+        model.update(rows_at(torch.full((1, 2), 9.0, dtype=DTYPE)), y[:1])
+
+
 def test_operators_act_on_the_factors():
     x = points(60)
     y = torch.stack([torch.cos(3.0 * x[:, 0]), x[:, 1]], dim=-1)

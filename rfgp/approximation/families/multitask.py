@@ -106,6 +106,10 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
         amplitudes: Tensor | None = self.data_covar_module.summed_amplitudes
         return amplitudes
 
+    def active_summed_features(self, x: Tensor) -> Tensor:
+        features: Tensor = self.data_covar_module.active_summed_features(x)
+        return features
+
     def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
         return self.data_covar_module.summed_parameters()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -66,8 +67,31 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
             return 2 * self.base_kernel.waves(self.input_dim).frequencies.shape[-2]
 
     def active_features(self, x: Tensor) -> Tensor:
-        features = self._of_waves(x)
-        return features if self._grid is None else features * self._is_near(x).unsqueeze(-1)
+        if self._grid is None:
+            return self._plain(x)
+        features, amplitudes = self._plain(x), self.summed_amplitudes
+        features = features if amplitudes is None else features * amplitudes.to(features)
+        return features * self._is_near(x).unsqueeze(-1)
+
+    def active_summed_features(self, x: Tensor) -> Tensor:
+        is_near = self._is_near(x)
+        if not bool(is_near.all()):
+            raise ValueError(
+                f"expected rows whose regions are in the box of the Fourier grid, got {int((~is_near).sum())} others; "
+                "approximate the kernel with train_inputs that cover them"
+            )
+        return self._plain(x)
+
+    @property
+    def summed_amplitudes(self) -> Tensor | None:
+        """Those of a scalar function on a grid, whose symbols know no parameters."""
+        if self._grid is None or self.base_kernel.has_output_factor:
+            return None
+        amplitudes = self.base_kernel.waves(self.input_dim).factor.squeeze(-1)
+        return torch.cat([amplitudes, amplitudes], dim=-1)
+
+    def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
+        return self.feature_parameters() if self.summed_amplitudes is None else iter(())
 
     def active_residual_variance(self, x: Tensor) -> Tensor | None:
         """What a grid of frequencies cuts off; rows that differ in their place alone have one prior variance."""
@@ -90,8 +114,10 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
         grid, ends = self.base_kernel.frequency_grid, ends_of(self.rows(x))
         return torch.stack([grid.is_inside(grid.phases(end)).all(-1) for end in ends]).all(0)
 
-    def _of_waves(self, x: Tensor) -> Tensor:
+    def _plain(self, x: Tensor) -> Tensor:
+        """The features without the amplitudes that are summed apart from them."""
         rows, (w, factor) = self.rows(x), self.base_kernel.waves(self.input_dim)
+        factor = factor if self.summed_amplitudes is None else torch.ones_like(factor)
         amplitude = _sinc(rows.half_vector, w)
         for k in range(self.input_dim):
             amplitude = amplitude * _sinc(rows.half_widths[..., k : k + 1], w[..., k : k + 1])

@@ -122,6 +122,10 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
         amplitudes: Tensor | None = self.base_kernel.summed_amplitudes
         return amplitudes
 
+    def active_summed_features(self, x: Tensor) -> Tensor:
+        features: Tensor = self.base_kernel.active_summed_features(x)
+        return features
+
     def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
         return self.base_kernel.summed_parameters()
 
