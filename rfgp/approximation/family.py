@@ -68,6 +68,12 @@ class Family(abc.ABC):
 
     def spectral_factor(self, at: GridFrequencies, operator: Operator | None = None) -> SpectralFactor:
         """That of several outputs, or of what an operator makes of them, with its factor b(w); differentiable."""
+        if self.is_scalar:
+            raise ValueError(
+                "expected parts of several outputs in a sum of such on a Fourier grid, got "
+                f"{type(self.kernel).__name__}; give scalar parts a covariance of the outputs by DecomposableKernel "
+                "or MultitaskKernel"
+            )
         raise no_density(self.kernel)
 
     def spectral_lines(self, at: GridFrequencies) -> tuple[Tensor, Tensor] | None:

@@ -68,6 +68,8 @@ class FieldGridKernel(FourierGridKernel):
     @staticmethod
     def choice(kernel: Kernel, bounds: Tensor) -> GridChoice:
         """The choice of a grid for a kernel with its present parameters; batches are averaged."""
+        dim = bounds.shape[-1]
+        spectral_factor(kernel, bounds.new_zeros(1, dim), bounds.new_ones(dim))  # which raises where there is none
 
         def weights(orders: Tensor, spacing: Tensor) -> tuple[Tensor, Tensor]:
             found = spectral_factor(kernel, zero_and(orders), spacing)

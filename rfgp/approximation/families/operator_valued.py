@@ -32,6 +32,9 @@ from ..spectral_weights import GridFrequencies, no_density
 from ..values import accurate_variances
 from .leaf import LeafFamily
 
+_LENGTHSCALES = 8.0
+"""How far derivatives of kernels reach: those of copies cancel, as far as they are not cut off."""
+
 
 @approximates(OperatorValuedKernel)
 class OperatorFamily(LeafFamily):
@@ -122,7 +125,8 @@ class OperatorFamily(LeafFamily):
         factor = self.factor(at.seen, operator)
         is_zero = (at.seen == 0.0).all(-1)[:, None, None]
         factor = torch.where(is_zero & factor.isnan(), 0.0, factor)  # potentials are known up to a constant
-        total = accurate_variances(self.kernel, at.copies).sum(-2)
+        reach = _LENGTHSCALES * float(self.kernel.scalar_kernel.lengthscale.detach().max())
+        total = accurate_variances(self.kernel, at.copies_within(reach)).sum(-2)
         return SpectralFactor(scalar.roots(at)[..., None, None] * factor, total)
 
     def moments(self, feature_map: FeatureMap, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:

@@ -83,10 +83,8 @@ class WeightSpaceModule(gpytorch.Module):
         return missing.squeeze(-1)
 
     @property
-    def summed_grid(self) -> FrequencyGrid | PlainFeatures | None:
-        """What sums over rows are taken of in place of the features."""
-        if not self.has_grid:
-            return None
+    def summed_grid(self) -> FrequencyGrid | PlainFeatures:
+        """What sums over rows are taken of in place of the features of a grid."""
         grid: FrequencyGrid | None = self.covar_module.frequency_grid
         return PlainFeatures(self.covar_module) if grid is None else grid
 
