@@ -91,7 +91,7 @@ def model_for(kernel, num_features):
 
 base = RBFKernel()
 kernel = HelmholtzKernel(base, base)
-width, evaluations = (101, 6) if SHORT else (401, 80)
+width, evaluations = (101, 6) if SHORT else (801, 80)
 model = model_for(kernel, width)
 print(rfgp.fit(model, places, y, noise=noise, max_evaluations=evaluations))
 kernel.requires_grad_(False)  # parameters are learned, and nothing needs gradients from here on
@@ -170,8 +170,8 @@ figure.savefig("wind_field.png")
 # either component tells about the other, and it loses nothing to the exact model of the same parameters, whose
 # covariance matrix has 5,000 rows.
 #
-# Not all is well. Two deviations should hold 95 percent of the held-out values. They hold 82, and 81 in the exact
-# model. So this is not the doing of features: a Gaussian kernel believes in fields that are smoother than this one.
+# Not all is well. Two deviations should hold 95 percent of the held-out values. They hold 82, as in the exact model.
+# So this is not the doing of features: a Gaussian kernel believes in fields that are smoother than this one.
 #
 # ## Two parts
 #
@@ -279,7 +279,7 @@ figure.savefig("wind_ambiguity.png")
 # %% [markdown]
 # (Mind the axes.) The likelihood of the 500 rows that teach the kernel is a little higher, and the spreading wind is
 # nonsense: the jet of 20 m/s has become the gradient of a potential that varies over almost 7000 km. The wind itself
-# is predicted a little worse, with an error of 0.21 m/s, which gives no hint of such a failure. And error bars do not
+# is predicted a little worse, with an error of 0.20 m/s, which gives no hint of such a failure. And error bars do not
 # help: they take the learned parameters for true, and do not contain the truth.
 #
 # No measurement within the window can settle this. An assumption has to, and it should be one that can be defended:
@@ -373,10 +373,10 @@ ax.legend(frameon=False, title="frequencies from")
 figure.savefig("wind_kl.png")
 
 # %% [markdown]
-# A grid of 256 features has a divergence of 0.0001 nats per value, and of 512 none that is worth a word; 64 cannot
-# reach the frequencies that are needed. Among random features the default with 128 is closer to the exact model than
-# those of the scalar kernel with 512. Even so the 0.08 nats of 1024 are as if every mean were off by 0.4 standard
-# deviations: random features are few for a field with long streets of wind, small noise, and two parts.
+# A grid of 256 features has a divergence below 0.0001 nats per value; 64 cannot reach the frequencies that are
+# needed. Among random features the default with 128 is closer to the exact model than those of the scalar kernel with
+# 512. Even so the 0.08 nats of 1024 are as if every mean were off by 0.4 standard deviations: random features are few
+# for a field with long streets of wind, small noise, and two parts.
 #
 # What to remember:
 #

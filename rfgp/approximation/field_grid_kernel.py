@@ -9,7 +9,7 @@ from torch import Tensor
 from ..functionals import Operator
 from ..inference import OutputFactor
 from .family import family
-from .grid_choice import CUT_OFF_OF_FIELDS, GridChoice
+from .grid_choice import FieldGridChoice
 from .grid_kernel import FourierGridKernel
 from .random_feature_kernel import KernelMoments
 from .reference_tensor import reference_tensor
@@ -66,7 +66,7 @@ class FieldGridKernel(FourierGridKernel):
         return Waves(frequencies.to(like), factor.to(dtype))
 
     @staticmethod
-    def choice(kernel: Kernel, bounds: Tensor) -> GridChoice:
+    def choice(kernel: Kernel, bounds: Tensor) -> FieldGridChoice:
         """The choice of a grid for a kernel with its present parameters; batches are averaged."""
         dim = bounds.shape[-1]
         spectral_factor(kernel, bounds.new_zeros(1, dim), bounds.new_ones(dim))  # which raises where there is none
@@ -78,7 +78,7 @@ class FieldGridKernel(FourierGridKernel):
         def values(differences: Tensor) -> Tensor:
             return _batch_mean(accurate_variances(kernel, differences))
 
-        return GridChoice(weights, values, bounds, CUT_OFF_OF_FIELDS)
+        return FieldGridChoice(weights, values, bounds)
 
     def _prior(self) -> Tensor:
         """The prior variances (..., T), in float64."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,8 +21,6 @@ _STEPS = torch.linspace(-1.0, 1.0, 9, dtype=torch.float64)
 _LARGEST_ORDER = 4096
 _SPARE = {1: 1.0, 2: 2.0, 3: 4.0}
 """How many more orders a box has than those of the largest weights that are taken of it."""
-CUT_OFF, CUT_OFF_OF_FIELDS = 100.0, 300.0
-"""How much more what is cut off matters to a posterior than the error by copies of the data, which data correct."""
 _ENOUGH, _SIZES = 0.05, tuple(int(100 * 1.25**k) | 1 for k in range(14))
 """What may be lost, relative to the variance, where the number of features is open; the numbers that are tried."""
 
@@ -44,13 +42,13 @@ class GridChoice:
         outputs, (J + 1, T), and the sums of all weights, (T,).
     :param values: takes differences (n, d), and returns values of the kernel of every output, (n, T).
     :param bounds: the box, (2, d).
-    :param of_cut_off: how much what is cut off matters.
     """
 
-    def __init__(
-        self, weights: Weights, values: Callable[[Tensor], Tensor], bounds: Tensor, of_cut_off: float = CUT_OFF
-    ) -> None:
-        self.weights, self.values, self.bounds, self.of_cut_off = weights, values, bounds, of_cut_off
+    of_cut_off: ClassVar[float] = 100.0
+    """How much more what is cut off matters to a posterior than the error by copies of the data, which data correct."""
+
+    def __init__(self, weights: Weights, values: Callable[[Tensor], Tensor], bounds: Tensor) -> None:
+        self.weights, self.values, self.bounds = weights, values, bounds
         self.extent = bounds[1] - bounds[0]
         self.prior = values(torch.zeros_like(bounds[:1])).squeeze(0)
 
@@ -73,8 +71,12 @@ class GridChoice:
         differences, values = self._some_values
         waves = torch.cos(differences @ (grid.orders * grid.spacing).mT)
         error = values - zero - 2.0 * waves @ others
-        lost = (self.of_cut_off * cut_off + error.amax(0) - error.amin(0)) / self.prior
+        lost = (self.of_cut_off * cut_off + self.of_copies(error)) / self.prior
         return Loss(grid, float(lost.max()))
+
+    def of_copies(self, error: Tensor) -> Tensor:
+        """What copies of the data do, from errors of the kernel at some differences (n, T): constants do nothing."""
+        return error.amax(0) - error.amin(0)
 
     def _best_of(self, num_features: int) -> Loss:
         choices = []
@@ -134,6 +136,15 @@ class GridChoice:
                 break
         ranges = [torch.arange(-side, side + 1, device=spacing.device) for side in sides]
         return torch.cartesian_prod(*ranges).reshape(-1, len(spacing))
+
+
+class FieldGridChoice(GridChoice):
+    """The choice for fields, of which a steady part may not be on the grid, and of which details are more."""
+
+    of_cut_off: ClassVar[float] = 300.0
+
+    def of_copies(self, error: Tensor) -> Tensor:
+        return error.abs().amax(0)
 
 
 def bounds_of(x: Tensor) -> Tensor:
