@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from ..functionals import Operator
 from ..kernels.checked import CheckedKernel
 from ..kernels.stationary import StationaryKernel
 from .landmark_kernel import LandmarkKernel, check_scalar
@@ -18,6 +19,7 @@ from .method import Method
 from .reference_tensor import reference_tensor
 from .registry import FAMILIES
 from .request import Request
+from .spectral_factor import SpectralFactor
 from .spectral_weights import GridFrequencies, SpectralWeights, no_density
 
 
@@ -62,6 +64,16 @@ class Family(abc.ABC):
 
     def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
         """The spectral density at frequencies of a grid, times the volume of a cell; differentiable."""
+        raise no_density(self.kernel)
+
+    def spectral_factor(self, at: GridFrequencies, operator: Operator | None = None) -> SpectralFactor:
+        """That of several outputs, or of what an operator makes of them, with its factor b(w); differentiable."""
+        if self.is_scalar:
+            raise ValueError(
+                "expected parts of several outputs in a sum of such on a Fourier grid, got "
+                f"{type(self.kernel).__name__}; give scalar parts a covariance of the outputs by DecomposableKernel "
+                "or MultitaskKernel"
+            )
         raise no_density(self.kernel)
 
     def spectral_lines(self, at: GridFrequencies) -> tuple[Tensor, Tensor] | None:

@@ -62,7 +62,7 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
         for name in ("orders", "spacing", "bounds"):
             self.register_buffer(name, getattr(grid, name).detach().clone())
         with torch.no_grad():
-            self._weights()
+            self.active_waves(self.input_dim)  # which raises without a spectral density
 
     @property
     def active_frequency_grid(self) -> FrequencyGrid:
@@ -117,12 +117,26 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
     @torch.no_grad()
     def regrid(self) -> bool:
         """Take the best grid for the present parameters where much less is lost with it, and say whether."""
-        grids = choice(self.base_kernel, self.bounds.double())
+        grids = self.choice(self.base_kernel, self.bounds.double())
         best, present = grids.best(self.num_features), grids.loss(self.active_frequency_grid)
         is_better = best.lost < _BETTER * present.lost and present.lost > _NEGLIGIBLE
         if is_better:
             self.orders, self.spacing = best.grid.orders, best.grid.spacing.to(self.spacing)
         return is_better
+
+    @staticmethod
+    def choice(kernel: Kernel, bounds: Tensor) -> GridChoice:
+        """The choice of a grid for a kernel with its present parameters; batches are averaged."""
+
+        def weights(orders: Tensor, spacing: Tensor) -> tuple[Tensor, Tensor]:
+            found, total = spectral_weights(kernel, zero_and(orders), spacing)
+            return found.reshape(-1, found.shape[-1]).mean(0).unsqueeze(-1), total.mean().reshape(1)
+
+        def values(differences: Tensor) -> Tensor:
+            found = accurate_values(kernel, differences, torch.zeros_like(differences[:1])).squeeze(-1)
+            return found.reshape(-1, found.shape[-1]).mean(0).unsqueeze(-1)
+
+        return GridChoice(weights, values, bounds)
 
     def _prior(self) -> Tensor:
         """The prior variance (...), in float64."""
@@ -135,7 +149,7 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
 
     def _with_base(self, base_kernel: Kernel) -> FourierGridKernel:
         base_kernel.active_dims = self.active_dims
-        twin = FourierGridKernel(base_kernel, self.active_frequency_grid, self.num_features)
+        twin = type(self)(base_kernel, self.active_frequency_grid, self.num_features)
         return twin.train(self.training)
 
     def __getitem__(self, index: Any) -> FourierGridKernel:
@@ -163,13 +177,12 @@ def spectral_weights(kernel: Kernel, orders: Tensor, spacing: Tensor) -> tuple[T
     """
     at = GridFrequencies.of(orders * spacing, spacing)
     weights = family(kernel).spectral_weights(at)
-    values = weights.in_all(at, frozenset(at.dims))
-    left = weights.total - 2.0 * values[..., 1:].sum(-1)
-    zero = torch.minimum(values[..., 0], left).clamp_min(0.0).unsqueeze(-1)
-    return torch.cat([zero, values[..., 1:]], dim=-1), weights.total
+    return weights.at_zero_and(at), weights.total
 
 
-def grid_kernel(kernel: Kernel, request: Request) -> FourierGridKernel:
+def grid_kernel(
+    kernel: Kernel, request: Request, kind: type[FourierGridKernel] = FourierGridKernel
+) -> FourierGridKernel:
     """The kernel on a grid for training inputs; a ValueError without them, or for more than three columns."""
     x = request.select(kernel).x
     if x is None:
@@ -186,21 +199,7 @@ def grid_kernel(kernel: Kernel, request: Request) -> FourierGridKernel:
 
     num_features = None if request.is_open_ended else request.num_features
     with torch.no_grad():
-        return FourierGridKernel(kernel, choice(kernel, bounds).best(num_features).grid, num_features)
-
-
-def choice(kernel: Kernel, bounds: Tensor) -> GridChoice:
-    """The choice of a grid for a kernel with its present parameters; batches are averaged."""
-
-    def weights(orders: Tensor, spacing: Tensor) -> tuple[Tensor, Tensor]:
-        found, total = spectral_weights(kernel, zero_and(orders), spacing)
-        return found.reshape(-1, found.shape[-1]).mean(0), total.mean()
-
-    def values(differences: Tensor) -> Tensor:
-        found = accurate_values(kernel, differences, torch.zeros_like(differences[:1])).squeeze(-1)
-        return found.reshape(-1, found.shape[-1]).mean(0)
-
-    return GridChoice(weights, values, bounds)
+        return kind(kernel, kind.choice(kernel, bounds).best(num_features).grid, num_features)
 
 
 def regrid(kernel: torch.nn.Module) -> bool:

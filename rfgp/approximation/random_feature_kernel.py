@@ -148,6 +148,10 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         """The amplitudes (D,) of the features of a frequency grid, which sums over rows do not contain."""
         return None
 
+    def active_summed_features(self, x: Tensor) -> Tensor:
+        """The features (..., N, D) without these amplitudes; a ValueError for rows outside the box of a grid."""
+        return self.active_features(x)
+
     @property
     def version(self) -> int:
         """How many times the weights have been drawn anew; caches compare it."""
@@ -256,6 +260,10 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
         """The parameters that sums over rows depend on: none for a frequency grid."""
         return self.feature_parameters()
+
+    def summed_features(self, x: Tensor) -> Tensor:
+        """:meth:`active_summed_features` of the full inputs."""
+        return self.active_summed_features(self.selected(x))
 
     def waves(self, input_dim: int) -> Waves:
         """The plane waves of Fourier features, per unit of the full inputs; a ValueError for other features."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Self
 
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
+
+_MOST_COPIES = 2**14
 
 
 class GridFrequencies(NamedTuple):
@@ -42,7 +45,14 @@ class GridFrequencies(NamedTuple):
     @property
     def copies(self) -> Tensor:
         """Where the periodic kernel has copies of the origin, as far as two periods, (n, k)."""
-        shifts = torch.arange(-2.0, 3.0, dtype=self.cell.dtype, device=self.cell.device)
+        return self.copies_within(0.0)
+
+    def copies_within(self, reach: float) -> Tensor:
+        """:attr:`copies` as far as a reach in units of the inputs, if they are not too many."""
+        periods = math.ceil(reach * float(self.cell[list(self.dims)].max()) / (2.0 * math.pi))
+        most = int(_MOST_COPIES ** (1.0 / len(self.dims)) - 1) // 2
+        last = max(2, min(periods, most))
+        shifts = torch.arange(-last, last + 1, dtype=self.cell.dtype, device=self.cell.device)
         numbers = torch.cartesian_prod(*[shifts] * len(self.dims)).reshape(-1, len(self.dims))
         return numbers * (2.0 * torch.pi / self.cell[list(self.dims)])
 
@@ -85,6 +95,17 @@ class SpectralWeights(NamedTuple):
             )
         is_zero = at.values[:, others].abs() < 0.5 * at.cell[others]
         return self.values * is_zero.all(-1)
+
+    def at_zero_and(self, at: GridFrequencies) -> Tensor:
+        """The values at zero and others in all columns; where that at zero is infinite, what the others leave of it."""
+        values = self.in_all(at, frozenset(range(len(at.cell))))
+        left = self.total - 2.0 * values[..., 1:].sum(-1)
+        zero = torch.minimum(values[..., 0], left).clamp_min(0.0).unsqueeze(-1)
+        return torch.cat([zero, values[..., 1:]], dim=-1)
+
+    def roots(self, at: GridFrequencies) -> Tensor:
+        """The roots of :meth:`at_zero_and`, which are not zero, where they have no gradient."""
+        return self.at_zero_and(at).clamp_min(torch.finfo(torch.float64).tiny).sqrt()
 
     def plus(self, other: SpectralWeights, at: GridFrequencies) -> SpectralWeights:
         """Those of a sum of kernels."""

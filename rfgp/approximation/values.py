@@ -1,4 +1,4 @@
-"""The values of any scalar GPyTorch kernel, dense and in float64, whatever the dtype of its parameters."""
+"""The values of any GPyTorch kernel, dense and in float64, whatever the dtype of its parameters."""
 
 from __future__ import annotations
 
@@ -29,6 +29,12 @@ def accurate_values(kernel: Kernel, x: Tensor, y: Tensor, diag: bool = False) ->
         recomputed: Tensor = _Recomputed.apply(evaluate, *rows, *tensors.values())
         return recomputed
     return evaluate(*rows, *tensors.values())
+
+
+def accurate_variances(kernel: Kernel, differences: Tensor) -> Tensor:
+    """The values (..., n, T) of a stationary kernel of T outputs at differences (n, d), of each output with itself."""
+    dense = accurate_values(kernel, differences, torch.zeros_like(differences[:1]))
+    return dense.unflatten(-2, (len(differences), -1)).diagonal(dim1=-2, dim2=-1)
 
 
 class _Recomputed(torch.autograd.Function):

@@ -50,9 +50,12 @@ class LinearlyObservedKernel(OperatorValuedKernel):
         base = self.base_kernel
         return base.scalar_kernel if isinstance(base, OperatorValuedKernel) else base
 
-    def distributed(self) -> Kernel:
-        """The same kernel with scales and sums outside: of observations of scalar kernels and single fields."""
-        return self._distributed(self.active_dims)
+    def distributed(self, is_selected: bool = False) -> Kernel:
+        """The same kernel with scales and sums outside: of observations of scalar kernels and single fields.
+
+        :param is_selected: whether it is for inputs that ``active_dims`` have selected.
+        """
+        return self._distributed(None if is_selected else self.active_dims)
 
     def _distributed(self, dims: Tensor | None) -> Kernel:
         """The same for parts that select inputs by ``active_dims``, or for inputs that have been selected."""

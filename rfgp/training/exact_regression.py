@@ -21,6 +21,7 @@ from torch import Tensor
 from .._support.gpytorch_names import class_regressions
 from ..data.row_noise import RowNoise, noise_parts
 from ..inference.sums.mean_basis import mean_values
+from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..models import WeightSpaceGP
 from .chunked import chunked_sum
 from .moments import DataMoments
@@ -41,6 +42,7 @@ class ExactRegression:
     :param targets: (N,), or (C, N) for classes, or (N, T) for several outputs, in float64.
     :param noise: fixed noise variances, of the shape of the targets; None where the noise is learned.
     :param weights: what divides the noise of the rows, (N,); None for ones.
+    :param is_multitask: whether rows have several outputs.
     """
 
     model: Any
@@ -49,11 +51,7 @@ class ExactRegression:
     targets: Tensor
     noise: Tensor | None
     weights: Tensor | None = None
-
-    @property
-    def is_multitask(self) -> bool:
-        """Whether rows have several outputs."""
-        return isinstance(self.kernel, MultitaskKernel)
+    is_multitask: bool = False
 
     @property
     def is_plain(self) -> bool:
@@ -65,6 +63,9 @@ class ExactRegression:
         x, kernel = self.x[rows], self.kernel
         if self.is_multitask:
             mean = mean_values(self.model.mean_module, x).expand(*rows.shape, self.targets.shape[-1])
+            if self.noise is not None:
+                residual = (self.targets[rows] - mean).flatten(-2)
+                return _log_density(covariance(kernel, x), self._of_cells(rows), residual)
             prior = MultitaskMultivariateNormal(mean, to_linear_operator(covariance(kernel, x)))
             marginal = self.model.likelihood(prior)
             residual = (self.targets[rows] - marginal.mean).flatten(-2)
@@ -90,6 +91,11 @@ class ExactRegression:
             return variances
         weights = self.weights[rows]
         return variances / (weights if self.is_plain else weights.unsqueeze(-2))
+
+    def _of_cells(self, rows: Tensor) -> Tensor:
+        """The known noise variances of the outputs of rows (B, n), (B, n T)."""
+        variances = self.noise[rows]  # type: ignore[index]
+        return (variances if self.weights is None else variances / self.weights[rows].unsqueeze(-1)).flatten(-2)
 
     def _unweighted(self, rows: Tensor) -> Tensor:
         likelihood = self.model.likelihood
@@ -117,10 +123,14 @@ def exact_regression(objective: Objective) -> ExactRegression:
         return ExactRegression(model, kernel, x, targets.mT, variances, weights)
     if y.is_complex() or bool(torch.isnan(y).any()):
         raise _no_regression("real targets without NaN")
-    if isinstance(kernel, MultitaskKernel):
+    is_field = isinstance(model, WeightSpaceGP) and model.has_grid and model.covar_module.has_output_factor
+    if is_field and type(likelihood) is MultitaskFixedNoiseGaussianLikelihood and likelihood.second_noise_covar is None:
+        known = likelihood.noise if noise is None else noise
+        return ExactRegression(model, kernel, x, y.double(), known.detach().double(), weights, is_multitask=True)
+    if is_field or isinstance(kernel, MultitaskKernel):
         if type(likelihood) is not MultitaskGaussianLikelihood or y.dim() != 2:
             raise _no_regression("a MultitaskGaussianLikelihood for a MultitaskKernel")
-        return ExactRegression(model, kernel, x, y.double(), None, weights)
+        return ExactRegression(model, kernel, x, y.double(), None, weights, is_multitask=True)
     if model.covar_module.has_output_factor if isinstance(model, WeightSpaceGP) else y.dim() > 1:
         raise _no_regression("a scalar kernel or a MultitaskKernel")
     if isinstance(model, WeightSpaceGP) and model.covar_module.is_complex:

@@ -34,7 +34,8 @@ class GridEvidence(Evidence):
     """
 
     def learn(self, training: Training) -> float:
-        knows_kernel = training.initialize and _learn_from_few(training, *_FEW)
+        is_of_points = training.model.covar_module.frequency_grid is not None
+        knows_kernel = is_of_points and training.initialize and _learn_from_few(training, *_FEW)
         training.initialize = training.initialize and not knows_kernel
         if not knows_kernel or not _sees_cut_off(training):
             before = [parameter.detach().clone() for parameter in training.model.parameters()]
@@ -57,8 +58,10 @@ def _maximize_on_grids(training: Training) -> float:
         training.objective.read_again()
         value = training.maximize()
         training.initialize = False
-        if training.used >= training.limit or not regrid(training.model):
+        if not regrid(training.model):
             return value
+        if training.used >= training.limit:
+            break
     training.objective.read_again()
     return training.refit()
 

@@ -29,7 +29,7 @@ import rfgp
 from rfgp.approximation.grid_kernel import FourierGridKernel
 from rfgp.data import ArraySource
 from rfgp.inference.sums.grid_statistics import GridStatistics
-from rfgp.kernels import LaplaceKernel
+from rfgp.kernels import AdvectedKernel, LaplaceKernel
 from rfgp.likelihoods import ComplexGaussianLikelihood
 from rfgp.linalg import exponential_sums as sums_of_exponentials
 from rfgp.linalg.exponential_sums import exponential_sums
@@ -66,7 +66,13 @@ def mixture():
     return kernel.initialize(mixture_weights=torch.tensor([0.3, 0.7]), mixture_means=means, mixture_scales=scales)
 
 
+def drifting():
+    kernel = AdvectedKernel(num_space_dims=1, ard_num_dims=2).double()
+    return kernel.initialize(lengthscale=torch.tensor([[0.3, 0.5]]), velocity=torch.tensor([-1.0]), spread=0.3)
+
+
 KERNELS = {
+    "drifting": (drifting, 2, 301, 5e-4),
     "gaussian": (lambda: gaussian(), 1, 41, 1e-6),
     "matern 1/2": (lambda: with_values(MaternKernel(nu=0.5), lengthscale=0.5), 1, 301, 0.07),
     "matern 3/2": (lambda: with_values(MaternKernel(nu=1.5), lengthscale=0.3), 1, 201, 5e-5),
@@ -162,6 +168,7 @@ CASES = {
     "two outputs": (lambda x, y: MultitaskGaussianLikelihood(2), two),
     "two outputs with gaps": (lambda x, y: MultitaskGaussianLikelihood(2), lambda y: missing(two(y))),
     "correlated noise and gaps": (lambda x, y: MultitaskGaussianLikelihood(2, rank=1), lambda y: missing(two(y))),
+    "proper complex targets": (lambda x, y: ComplexGaussianLikelihood(), lambda y: torch.complex(y, y.square())),
     "complex targets": (
         lambda x, y: ComplexGaussianLikelihood(has_pseudo_noise=True),
         lambda y: torch.complex(y, y.square()),

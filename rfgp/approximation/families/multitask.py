@@ -19,6 +19,8 @@ from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, approximates, family
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_no_operator, check_parts
 from ..request import Request
+from ..spectral_factor import SpectralFactor
+from ..spectral_weights import GridFrequencies
 from .wrapper import WrapperFamily
 
 
@@ -104,6 +106,10 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
         amplitudes: Tensor | None = self.data_covar_module.summed_amplitudes
         return amplitudes
 
+    def active_summed_features(self, x: Tensor) -> Tensor:
+        features: Tensor = self.data_covar_module.active_summed_features(x)
+        return features
+
     def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
         return self.data_covar_module.summed_parameters()
 
@@ -137,6 +143,12 @@ class MultitaskFamily(WrapperFamily):
                 "them; move them"
             )
         return super().inside(request)
+
+    def spectral_factor(self, at: GridFrequencies, operator: Operator | None = None) -> SpectralFactor:
+        check_no_operator(operator)
+        scalar, tasks = self.inner.spectral_weights(at), dense_covariance(self.kernel.task_covar_module).double()
+        values = scalar.roots(at)[..., None, None] * cholesky(tasks)
+        return SpectralFactor(values, scalar.total.unsqueeze(-1) * tasks.diagonal())
 
     def around(self, kernel: Any) -> FeatureMultitaskKernel:
         return FeatureMultitaskKernel(kernel, self.kernel)

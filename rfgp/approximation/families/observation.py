@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,9 @@ from torch import Tensor
 
 from ..._support import checks
 from ..._support.torch_names import has_values
+from ...functionals.observations import ObservationRows, split
 from ...kernels.observation import ObservationKernel, ObservesRows, has_derivatives
+from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, approximates, family
 from ..method import Method
 from ..random_feature_kernel import RandomFeatureKernel, check_parts
@@ -64,7 +67,57 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
             return 2 * self.base_kernel.waves(self.input_dim).frequencies.shape[-2]
 
     def active_features(self, x: Tensor) -> Tensor:
+        if self._grid is None:
+            return self._plain(x)
+        features, amplitudes = self._plain(x), self.summed_amplitudes
+        features = features if amplitudes is None else features * amplitudes.to(features)
+        return features * self._is_near(x).unsqueeze(-1)
+
+    def active_summed_features(self, x: Tensor) -> Tensor:
+        is_near = self._is_near(x)
+        if not bool(is_near.all()):
+            raise ValueError(
+                f"expected rows whose regions are in the box of the Fourier grid, got {int((~is_near).sum())} others; "
+                "approximate the kernel with train_inputs that cover them"
+            )
+        return self._plain(x)
+
+    @property
+    def summed_amplitudes(self) -> Tensor | None:
+        """Those of a scalar function on a grid, whose symbols know no parameters."""
+        if self._grid is None or self.base_kernel.has_output_factor:
+            return None
+        amplitudes = self.base_kernel.waves(self.input_dim).factor.squeeze(-1)
+        return torch.cat([amplitudes, amplitudes], dim=-1)
+
+    def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
+        return self.feature_parameters() if self.summed_amplitudes is None else iter(())
+
+    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+        """What a grid of frequencies cuts off; rows that differ in their place alone have one prior variance."""
+        if self._grid is None:
+            return None
+        kinds = x.detach().clone()
+        kinds[..., : self.input_dim] = 0.0
+        distinct, number = torch.unique(kinds.flatten(0, -2), dim=0, return_inverse=True)
+        prior = self.exact_kernel.forward(distinct, distinct, diag=True)[..., number.reshape(x.shape[:-1])]
+        missing: Tensor = prior - self.active_features(x).square().sum(-1)
+        return missing.clamp_min(torch.finfo(missing.dtype).tiny)  # not zero, where its root has no gradient
+
+    @property
+    def _grid(self) -> FrequencyGrid | None:
+        grid: FrequencyGrid | None = self.base_kernel.frequency_grid
+        return grid
+
+    def _is_near(self, x: Tensor) -> Tensor:
+        """Whether the regions of rows (..., N, k) are in the box of the grid, (..., N)."""
+        grid, ends = self.base_kernel.frequency_grid, ends_of(self.rows(x))
+        return torch.stack([grid.is_inside(grid.phases(end)).all(-1) for end in ends]).all(0)
+
+    def _plain(self, x: Tensor) -> Tensor:
+        """The features without the amplitudes that are summed apart from them."""
         rows, (w, factor) = self.rows(x), self.base_kernel.waves(self.input_dim)
+        factor = factor if self.summed_amplitudes is None else torch.ones_like(factor)
         amplitude = _sinc(rows.half_vector, w)
         for k in range(self.input_dim):
             amplitude = amplitude * _sinc(rows.half_widths[..., k : k + 1], w[..., k : k + 1])
@@ -83,6 +136,12 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
 
     def expand_batch(self, *sizes: Any) -> FeatureObservationKernel:
         return self._with(self.base_kernel.expand_batch(*sizes))
+
+
+def ends_of(rows: ObservationRows) -> tuple[Tensor, Tensor]:
+    """The lower and the upper corners of the boxes around regions, (..., N, d)."""
+    half = rows.half_widths + rows.half_vector.abs()
+    return rows.center - half, rows.center + half
 
 
 def _sinc(extent: Tensor, w: Tensor) -> Tensor:
@@ -116,6 +175,11 @@ class ObservationFamily(WrapperFamily):
 
     def with_landmarks(self, request: Request) -> Any:
         return Family.with_landmarks(self, request)  # rows of observations, not of the function
+
+    def on_grid(self, request: Request) -> FeatureObservationKernel:
+        outer, dim = request.select(self.kernel), self.kernel.input_dim
+        corners = None if outer.x is None else torch.cat(ends_of(split(outer.x, dim)), dim=-2)
+        return self.around(self.inner.on_grid(replace(outer, input_dim=dim, x=corners)))
 
     def approximate(self, request: Request) -> FeatureObservationKernel:
         if request.method is not None and request.method.is_complex:

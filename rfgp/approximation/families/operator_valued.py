@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import Any, ClassVar
 
+import torch
 from gpytorch.kernels import Kernel, MaternKernel
 from linear_operator import to_dense
 from torch import Tensor
@@ -18,13 +19,21 @@ from ...kernels.observed import LinearlyObservedKernel
 from ...kernels.operator_valued import OperatorValuedKernel
 from ...kernels.spectral_density import SpectralDensityKernel
 from ..family import approximates, family
+from ..field_grid_kernel import FieldGridKernel
 from ..field_moments import covariance_of_fields
+from ..grid_kernel import FourierGridKernel, grid_kernel
 from ..map_family import checked_columns, random_fourier
 from ..map_holder import MapRecipe
 from ..method import Method
 from ..random_feature_kernel import RandomFeatureKernel
 from ..request import Request
+from ..spectral_factor import SpectralFactor
+from ..spectral_weights import GridFrequencies, no_density
+from ..values import accurate_variances
 from .leaf import LeafFamily
+
+_LENGTHSCALES = 8.0
+"""How far derivatives of kernels reach: those of copies cancel, as far as they are not cut off."""
 
 
 @approximates(OperatorValuedKernel)
@@ -97,14 +106,28 @@ class OperatorFamily(LeafFamily):
             LinearlyObservedKernel(self.kernel, [operator]).covariance(input_dim)
 
     def output_factor(self, feature_map: FeatureMap, operator: Operator | None = None) -> OutputFactor:
-        w, columns = self.frequencies(feature_map), feature_map.input_dim
+        return OutputFactor.spectral(self.factor(self.frequencies(feature_map), operator))
+
+    def factor(self, w: Tensor, operator: Operator | None = None) -> Tensor:
+        """The factor b of the kernel, or of what an operator makes of the field, at frequencies (..., m, d)."""
         if operator is None:
-            return OutputFactor.spectral(self.kernel.factor(w))
+            return self.kernel.factor(w)
         checks.instance("operator", operator, Operator, "an operator of rfgp.functionals", "such as Divergence()")
-        outputs = self.kernel.num_outputs(columns)
-        self.check_operator(operator, columns)
-        symbol = operator.symbol(w, outputs)
-        return OutputFactor.spectral(symbol @ self.kernel.factor(w).to(symbol.dtype))
+        self.check_operator(operator, w.shape[-1])
+        symbol = operator.symbol(w, self.kernel.num_outputs(w.shape[-1]))
+        return symbol @ self.kernel.factor(w).to(symbol.dtype)
+
+    def on_grid(self, request: Request) -> FourierGridKernel:
+        return grid_kernel(self.kernel, request, FieldGridKernel)
+
+    def spectral_factor(self, at: GridFrequencies, operator: Operator | None = None) -> SpectralFactor:
+        scalar = family(self.kernel.scalar_kernel).spectral_weights(at)
+        factor = self.factor(at.seen, operator)
+        is_zero = (at.seen == 0.0).all(-1)[:, None, None]
+        factor = torch.where(is_zero & factor.isnan(), 0.0, factor)  # potentials are known up to a constant
+        reach = _LENGTHSCALES * float(self.kernel.scalar_kernel.lengthscale.detach().max())
+        total = accurate_variances(self.kernel, at.copies_within(reach)).sum(-2)
+        return SpectralFactor(scalar.roots(at)[..., None, None] * factor, total)
 
     def moments(self, feature_map: FeatureMap, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         variance = covariance_of_fields(feature_map, self.kernel, self.kernel, x, y)
@@ -122,6 +145,16 @@ class ObservedFamily(OperatorFamily):
         distributed = self.kernel.distributed()
         return super().approximate(request) if distributed is self.kernel else family(distributed).approximate(request)
 
+    def on_grid(self, request: Request) -> Any:
+        distributed = self.kernel.distributed()
+        return super().on_grid(request) if distributed is self.kernel else family(distributed).on_grid(request)
+
+    def spectral_factor(self, at: GridFrequencies, operator: Operator | None = None) -> SpectralFactor:
+        distributed = self.kernel.distributed(is_selected=True)
+        if distributed is self.kernel:
+            return super().spectral_factor(at, operator)
+        return family(distributed).spectral_factor(at, operator)
+
 
 @approximates(SpectralDensityKernel)
 class SpectralDensityFamily(OperatorFamily):
@@ -138,6 +171,9 @@ class SpectralDensityFamily(OperatorFamily):
 
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         return random_fourier(recipe, input_dim, self.kernel.measure)
+
+    def on_grid(self, request: Request) -> FourierGridKernel:
+        raise no_density(self.kernel)
 
     def check_operator(self, operator: Operator, input_dim: int) -> None:
         """Nothing is known about the derivatives of the process."""

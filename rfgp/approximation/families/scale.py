@@ -18,6 +18,7 @@ from ..family import Family, approximates, family
 from ..method import Method
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_parts
 from ..request import Request
+from ..spectral_factor import SpectralFactor
 from ..spectral_weights import GridFrequencies, SpectralWeights
 from ..waves import Waves
 from .wrapper import WrapperFamily
@@ -121,6 +122,10 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
         amplitudes: Tensor | None = self.base_kernel.summed_amplitudes
         return amplitudes
 
+    def active_summed_features(self, x: Tensor) -> Tensor:
+        features: Tensor = self.base_kernel.active_summed_features(x)
+        return features
+
     def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
         return self.base_kernel.summed_parameters()
 
@@ -159,6 +164,9 @@ class ScaleFamily(WrapperFamily):
 
     def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
         return self.inner.spectral_weights(self._inside(at)).scaled(self.kernel.outputscale)
+
+    def spectral_factor(self, at: GridFrequencies, operator: Operator | None = None) -> SpectralFactor:
+        return self.inner.spectral_factor(self._inside(at), operator).scaled(self.kernel.outputscale)
 
     def spectral_lines(self, at: GridFrequencies) -> tuple[Tensor, Tensor] | None:
         lines = self.inner.spectral_lines(self._inside(at))

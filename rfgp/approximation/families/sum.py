@@ -15,10 +15,12 @@ from torch import Tensor
 from ...functionals import Operator
 from ...inference import OutputFactor
 from ..family import family
+from ..field_grid_kernel import FieldGridKernel
 from ..grid_kernel import FourierGridKernel, grid_kernel
 from ..random_feature_kernel import KernelMoments, check_parts
 from ..request import Request
 from ..shared_weights import have_common_weights
+from ..spectral_factor import SpectralFactor
 from ..spectral_weights import GridFrequencies, SpectralWeights
 from ..waves import Waves
 from .composite import CompositeFamily, CompositeKernel
@@ -112,11 +114,16 @@ class SumFamily(CompositeFamily):
         return self.compose([term.with_landmarks(replace(request, num_features=next(shares))) for term in terms])
 
     def on_grid(self, request: Request) -> FourierGridKernel:
-        return grid_kernel(self.kernel, request)
+        is_scalar = all(part.is_scalar for part in self.parts)
+        return grid_kernel(self.kernel, request, FourierGridKernel if is_scalar else FieldGridKernel)
 
     def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
         parts = [family(part).spectral_weights(at.select(part)) for part in self.kernel.kernels]
         return reduce(lambda first, second: first.plus(second, at), parts)
+
+    def spectral_factor(self, at: GridFrequencies, operator: Operator | None = None) -> SpectralFactor:
+        parts = [family(part).spectral_factor(at.select(part), operator) for part in self.kernel.kernels]
+        return reduce(SpectralFactor.plus, parts)
 
     def with_features(self) -> FeatureSumKernel:
         return self.compose([part.with_features() for part in self.parts])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -52,6 +53,13 @@ class Advected(Spectrum):
         space, time = normal[..., :-1], normal[..., -1:]
         time = time - (drawn * space).sum(-1, keepdim=True)
         return torch.cat([space.expand(*time.shape[:-1], -1), time], dim=-1), None
+
+    def density_at(self, w: Tensor, **hyperparameters: Tensor) -> Tensor:
+        velocity, spread = (v.unsqueeze(-2) for v in self._parameters(w, hyperparameters))
+        space, time = w[..., :-1], w[..., -1]
+        variance = 1.0 + (spread * space).square().sum(-1)  # of the frequency of time given those of space
+        exponent = space.square().sum(-1) + (time + (velocity * space).sum(-1)).square() / variance
+        return torch.exp(-0.5 * exponent) * variance.rsqrt() * (2.0 * math.pi) ** (-0.5 * w.shape[-1])
 
     def kernel(self, x: Tensor, y: Tensor, factor: float = 1.0, **hyperparameters: Tensor) -> Tensor:
         velocity, spread = (v[..., None, None, :] for v in self._parameters(x, hyperparameters))

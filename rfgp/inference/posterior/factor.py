@@ -65,6 +65,18 @@ class OutputFactor:
         return cls(index, torch.stack([on_cosine, on_sine], dim=-3), 2 * frequencies)
 
     @classmethod
+    def on_grid(cls, b: Tensor) -> OutputFactor:
+        r"""The factor of :math:`b(\omega_j)`, (..., H + 1, T, r), on the scalar columns of a :class:`FrequencyGrid`.
+
+        The first frequency is zero, where b is real.
+        """
+        others, zero = cls.spectral(b[..., 1:, :, :]), b[..., :1, :, :].real.mT
+        missing = zero.new_zeros(*zero.shape[:-3], others.num_terms - 1, *zero.shape[-2:])
+        coefficient = torch.cat([torch.cat([zero, missing], dim=-3), others.coefficient], dim=-2)
+        index = torch.nn.functional.pad(1 + others.index, (b.shape[-1], 0))
+        return cls(index, coefficient, 1 + others.num_scalar)
+
+    @classmethod
     def concatenate(cls, factors: Sequence[OutputFactor], on_same_columns: bool = False) -> OutputFactor:
         """The factor of a sum of kernels with the same outputs, on the scalar columns of its parts side by side.
 

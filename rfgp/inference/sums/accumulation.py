@@ -12,6 +12,7 @@ from torch import Tensor
 from ...linalg.frequency_grid import FrequencyGrid
 from ..noise import NoiseModel
 from .grid_statistics import GridStatistics
+from .plain_features import PlainFeatures
 from .row_gradients import Pairs
 from .rows import Rows, has_gradients
 from .statistics import GramStatistics
@@ -52,13 +53,13 @@ def accumulate(
     product_dtype: torch.dtype,
     before: SufficientStatistics | None = None,
     residual: TrainingResidual | None = None,
-    grid: FrequencyGrid | None = None,
+    grid: FrequencyGrid | PlainFeatures | None = None,
 ) -> SufficientStatistics:
     """Sum the statistics of rows at x (N, d) in chunks, with gradients at the memory of one chunk.
 
     :param before: statistics to add to, in place where there are no gradients; default: none.
     :param residual: the variance of the rows that features lack; default: nothing.
-    :param grid: frequencies whose plain cosines and sines are summed in place of the features; default: the features.
+    :param grid: what is summed in place of the features, without amplitudes; default: the features.
     """
     width = _width(kernel, x) if before is None else before.num_features
     parameters = list(kernel.summed_parameters() if residual is None else kernel.parameters())
@@ -81,7 +82,7 @@ class SumGradients:
         noise: NoiseModel,
         total: SufficientStatistics,
         residual: TrainingResidual | None = None,
-        grid: FrequencyGrid | None = None,
+        grid: FrequencyGrid | PlainFeatures | None = None,
     ) -> None:
         self.kernel, self.noise = kernel, noise
         self.total = total.with_differentiable([value.detach() for value in total.differentiable()])
@@ -117,10 +118,15 @@ class SumGradients:
             return torch.autograd.grad(aligned.differentiable(), of_groups, gradients)
 
 
-def _maker(kernel: ScalarFeatures, grid: FrequencyGrid | None, residual: TrainingResidual | None) -> Make:
+def _maker(
+    kernel: ScalarFeatures, grid: FrequencyGrid | PlainFeatures | None, residual: TrainingResidual | None
+) -> Make:
     """What makes features of inputs, or phases for a grid, and adds to rows what the features lack."""
 
-    summed_rows = kernel.scalar_features if grid is None else grid.phases_of_rows
+    if isinstance(grid, FrequencyGrid):
+        summed_rows = grid.phases_of_rows
+    else:
+        summed_rows = kernel.scalar_features if grid is None else grid.of_rows
 
     def make(x: Tensor, rows: Rows) -> tuple[Tensor, Rows]:
         return summed_rows(x), rows if residual is None else residual.added(kernel, x, rows)
@@ -144,7 +150,7 @@ def _itemsize(total: SufficientStatistics, x: Tensor) -> int:
 
 def _empty(
     kernel: ScalarFeatures,
-    grid: FrequencyGrid | None,
+    grid: FrequencyGrid | PlainFeatures | None,
     noise: NoiseModel,
     width: int,
     rows: Rows,
@@ -152,10 +158,10 @@ def _empty(
 ) -> SufficientStatistics:
     """Statistics without rows, with the shift of those before, if there are any."""
     shift = rows.center if before is None else before.shift
-    if grid is not None:
+    if isinstance(grid, FrequencyGrid):
         GridStatistics.check_memory(width, rows.num_groups, len(rows.targets), 8)
         return GridStatistics.of_grid(grid, rows.num_groups, shift.detach())
-    kind = noise.statistics_kind if before is None else type(before)
+    kind = type(before) if before is not None else noise.statistics_kind if grid is None else GramStatistics
     is_complex = kernel.is_complex
     kind.check_memory(width, rows.num_groups, len(rows.targets), 16 if is_complex else 8)
     return kind.empty(width, rows.num_groups, is_complex, shift.detach())

@@ -23,7 +23,9 @@ from ...inference.local import LocalSystems, systems_of
 from ...inference.noise.independent import IndependentNoise
 from ...inference.posterior.complex_regression import PlaneFeatures
 from ...inference.sums.mean_basis import check_mean, check_output_mean
+from ...inference.sums.plain_features import PlainFeatures
 from ...inference.sums.training_residual import RESIDUALS, TrainingResidual
+from ...linalg.frequency_grid import FrequencyGrid
 from ..model_lock import ModelLock, alone
 from ..record import WeightsCode
 from .conditioned import Conditioned
@@ -40,7 +42,7 @@ class WeightSpaceModule(gpytorch.Module):
     num_draws: int
     block_size: int | None
     has_grid: bool = False
-    """Whether sums over rows are those of plain cosines and sines of a grid, without amplitudes."""
+    """Whether sums over rows are those of plain cosines and sines, without amplitudes."""
 
     def __init__(self, kernel: Kernel, likelihood: Likelihood, mean: Mean | None) -> None:
         super().__init__()
@@ -50,7 +52,7 @@ class WeightSpaceModule(gpytorch.Module):
         self.likelihood = likelihood
         self.mean_module = check_mean(ZeroMean() if mean is None else mean)
         self._noise = None if self.covar_module.has_output_factor else noise_model(likelihood)
-        self.has_grid = self.covar_module.frequency_grid is not None
+        self.has_grid = self.covar_module.summed_amplitudes is not None
         self.predictor = Predictor()
         self.conditioned: Conditioned | None = None
         """The sums that the model is conditioned on, stale or not."""
@@ -71,13 +73,20 @@ class WeightSpaceModule(gpytorch.Module):
 
     @property
     def _raises_noise(self) -> bool:
-        """Whether the variance that a grid cuts off is noise in training."""
-        return self.residual != "vfe" and isinstance(self._noise, IndependentNoise)
+        """Whether the variance that a grid cuts off is noise in training, the same for all rows."""
+        has_one_variance = self.covar_module.frequency_grid is not None
+        return has_one_variance and self.residual != "vfe" and isinstance(self._noise, IndependentNoise)
 
     def _missing_variance(self) -> Tensor:
         middle = self.covar_module.frequency_grid.middle
         missing: Tensor = self.covar_module.residual_variance(middle.to(reference_tensor(self.covar_module))).double()
         return missing.squeeze(-1)
+
+    @property
+    def summed_grid(self) -> FrequencyGrid | PlainFeatures:
+        """What sums over rows are taken of in place of the features of a grid."""
+        grid: FrequencyGrid | None = self.covar_module.frequency_grid
+        return PlainFeatures(self.covar_module) if grid is None else grid
 
     @property
     def summed_residual(self) -> TrainingResidual | None:

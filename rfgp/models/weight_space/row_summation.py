@@ -83,7 +83,7 @@ def added(
     rows, with_residual, dtype = prepared_rows(model, *batch, is_all)
     features, noise = model.features, model.noise
     residual = None if model.residual == "none" else model.summed_residual
-    grid = model.covar_module.frequency_grid if model.has_grid else None
+    grid = model.summed_grid if model.has_grid else None
     total = accumulate(features, noise, x, with_residual, dtype, total, residual, grid)
     return checked_finite(total, x), rows
 

@@ -182,7 +182,7 @@ class _SecondPass:
     def __init__(self, model: Any, sums: FeatureSums, batches: Iterable[Batch], num_rows: int) -> None:
         self.batches, self.num_rows = batches, num_rows
         self.models = [model.unconditioned(model.covar_module), *model.further_draws.begin(model)]
-        residual, grid = model.summed_residual, model.covar_module.frequency_grid
+        residual, grid = model.summed_residual, model.summed_grid if model.has_grid else None
         self.draws = [
             SumGradients(one.features, one.noise, total, residual, grid)
             for one, total in zip(self.models, sums.draws, strict=True)

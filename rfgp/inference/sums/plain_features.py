@@ -1,0 +1,19 @@
+"""Features without the amplitudes that follow the parameters, so that their sums hold for all parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+
+class PlainFeatures:
+    """What is summed in place of the features of a kernel that differ from row to row, such as those of boxes."""
+
+    def __init__(self, kernel: Any) -> None:
+        self.kernel = kernel
+
+    def of_rows(self, x: Tensor) -> Tensor:
+        """The features of rows that are summed, (N, D)."""
+        features: Tensor = self.kernel.summed_features(x)
+        return features
