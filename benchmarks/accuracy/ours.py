@@ -45,7 +45,7 @@ def laplace(rows: Rows, width: int = 512) -> Iterator[tuple[str, Callable[[], Pr
     exact = ScaleKernel(MaternKernel(1.5, ard_num_dims=x.shape[1])).double()
     kernel = rfgp.approximate(exact, min(width, len(x)), method="landmarks", train_inputs=x, seed=0)
     likelihood = PoissonLikelihood() if rows.has_counts else BernoulliLikelihood()
-    model = LaplaceGP(kernel, likelihood, ConstantMean().double())
+    model = LaplaceGP(kernel, likelihood, ConstantMean().double(), block_size=256)
     rfgp.fit(model, x, y, progress=False)
 
     def predict() -> Predictions:
@@ -106,8 +106,8 @@ CLASSIFIERS: dict[str, Method] = {
     **ESTIMATORS,
     "rfgp, fallback": estimator(fallback=True),
 }
-TWO_CLASSES: dict[str, Method] = {"rfgp, LaplaceGP, M = 512": laplace}
-COUNTS: dict[str, Method] = {"rfgp, LaplaceGP, M = 512": laplace}
+TWO_CLASSES: dict[str, Method] = {"rfgp, LaplaceGP, M = 512, blocks of 256": laplace}
+COUNTS: dict[str, Method] = {"rfgp, LaplaceGP, M = 512, blocks of 256": laplace}
 IMAGES: dict[str, Method] = {
     **ESTIMATORS,
     **{f"rfgp, polynomial sketch, D = {width}": images("tensor_srht", width) for width in (512, 1024, 2048)},

@@ -185,7 +185,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         every = np.unique(labels if classes is None else np.asarray(classes))
         if len(every) < 2:
             raise ValueError(
-                f"expected labels of at least two classes, got one class, {every[0]!r}; add rows of others"
+                f"expected labels of at least two classes, got one class, {every.tolist()[0]!r}; add rows of others"
             )
         _check_labels(labels, every)
         self.classes_, self.x_scaler_ = every, input_scaler(inputs, weights)

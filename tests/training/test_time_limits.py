@@ -105,7 +105,7 @@ def test_an_epoch_ends_where_time_does(clock, monkeypatch):
 def test_sizes_that_are_too_large_are_not_measured(monkeypatch):
     measured = []
 
-    def seconds(made, x, y):
+    def seconds(made, x, y, probe):
         measured.append(made.covar_module.num_scalar_features)
         return 0.1 * (measured[-1] / 128) ** 2
 

@@ -66,10 +66,10 @@ class WeightSpaceModule(gpytorch.Module):
             noise = noise_model(self.likelihood, self.num_outputs)
             check_output_mean(self.mean_module, noise.num_outputs)
             self._noise = noise
-        if self.has_grid and self._raises_noise:
-            raised: NoiseModel = self._noise.raised(self._missing_variance)  # type: ignore[attr-defined]
-            return raised
-        return self._noise
+        noise = self._noise
+        if isinstance(noise, IndependentNoise) and self.has_grid and self._raises_noise:
+            return noise.raised(self._missing_variance)
+        return noise
 
     @property
     def _raises_noise(self) -> bool:
