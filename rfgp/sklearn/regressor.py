@@ -66,8 +66,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         1,024, or what the time limit allows.
     :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".
     :param block_size: how many near rows share what the features leave over; None for none. "auto" takes 256 or 512,
-        or what the time limit allows, for landmarks that are fewer than the rows; none where several targets are
-        missing here and there.
+        or what the time limit allows, for landmarks that are fewer than the rows; of known values, where some of up
+        to eight targets are missing, and none for more.
     :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses; None for the block that
         it lies in. "auto" takes 64, or 128 or 256 where these predict held-out rows better.
     :param strategy: from what :func:`rfgp.fit` learns parameters, such as "subset", "blocks" or "evidence". "auto"
