@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from ..approximation.grid_kernel import regrid
 from ..models.weight_space.row_summation import checked_rows
 from .exact_regression import BlockObjective, exact_regression
+from .objectives import WeightSpaceObjective
 from .session import Training
 from .starts import random_rows
 from .strategies import Evidence
@@ -84,8 +85,8 @@ def _learn_from_few(training: Training, num_rows: int, evaluations: int) -> bool
 @torch.no_grad()
 def _sees_cut_off(training: Training) -> bool:
     """Whether all rows can tell what the grid cuts off from noise."""
-    model, objective = training.model, training.objective
-    data: Any = objective.data(random_rows(len(objective.x), _FEW[0]))  # type: ignore[attr-defined]
+    model, objective = training.model, cast(WeightSpaceObjective, training.objective)
+    data: Any = objective.data(random_rows(len(objective.x), _FEW[0]))
     cut_off = float(model.covar_module.residual_variance(data[0][:1]).max())
     noise = model.noise.smallest(checked_rows(model, *data))
     return _ROWS_PER_FEATURE * model.covar_module.num_scalar_features * noise < objective.num_rows * cut_off
