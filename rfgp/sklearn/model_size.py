@@ -20,8 +20,8 @@ _MANY_ROWS, _MANY_NEIGHBORS = 10_000, 128
 _SIZES = ((128, None), (128, 128), (256, 128), (512, 256), (1024, 256), (1024, 512), (2048, 512), (4096, 512))
 """Numbers of features and of rows in a block, in the order of their costs."""
 _FIT_SHARE, _CELLS_SHARE, _EVIDENCE_SHARE = 0.35, 0.7, 0.03
-"""The part of a time limit that the fit of the wide model may take: less where its evidence is evaluated again and
-again, because parameters cannot be found on few rows with the exact kernel; more where only blocks serve cells."""
+"""The part of a time limit that the fit of the wide model may take: more for the first blocks of cells, and less where
+its evidence is evaluated again and again, because parameters cannot be found on few rows with the exact kernel."""
 _SMALLEST_TRAINING_SHARE, _FEWEST_SECONDS = 0.2, 0.01
 _PROBE_ROWS = 2048
 _FEWEST_FEATURES, _FEWEST_NEIGHBORS = 32, 16
@@ -83,10 +83,11 @@ def timed_size(
     sizes, time_limit = list(dict.fromkeys(complete(ModelSize(*size)) for size in _SIZES)), deadline.left
     probe = slice(_PROBE_ROWS // num_cells)
     make(sizes[0]).condition(x[probe], y[probe])  # what only the first one takes
-    share = _EVIDENCE_SHARE if takes_evidence else _FIT_SHARE if num_cells == 1 else _CELLS_SHARE
-    most = share * time_limit
+    share = _EVIDENCE_SHARE if takes_evidence else _FIT_SHARE
     chosen = sizes[0]._replace(fit_seconds=_fit_seconds(make(sizes[0]), x, y, probe))
     for size in sizes[1:]:
+        is_needed = num_cells > 1 and chosen.block_size is None
+        most = (_CELLS_SHARE if is_needed else share) * time_limit
         if chosen.fit_seconds * (size.num_features / chosen.num_features) ** 2 > most:
             break
         cost = _fit_seconds(make(size), x, y, probe)

@@ -416,3 +416,14 @@ def test_an_open_number_of_features_follows_from_the_kernel():
     x = points(2000, 1)
     widths = [on_grid(gaussian(length=length), x, None).num_scalar_features for length in (0.5, 0.1)]
     assert widths[0] < widths[1] < 200
+
+
+@pytest.mark.parametrize("alpha", [0.3, 0.69, 1.5])
+def test_densities_that_are_infinite_at_zero_have_a_tail(alpha):
+    x = torch.rand(200, 2, generator=torch.Generator().manual_seed(0))
+    exact = RQKernel()
+    exact.lengthscale, exact.alpha = 0.05, alpha
+    kernel = rfgp.approximate(exact, 401, method="fourier_grid", train_inputs=x)
+    error = (kernel(x).to_dense() - exact(x).to_dense()).fill_diagonal_(0.0).abs().mean()
+    assert error < 0.03
+    assert kernel.residual_variance(x[:1]).min() > 0.02

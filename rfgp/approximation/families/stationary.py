@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, SpectralMixtureKernel
@@ -140,6 +141,22 @@ class RationalQuadraticFamily(FourierFamily):
 
     def hyperparameters(self, feature_map: FeatureMap | None = None) -> dict[str, Tensor]:
         return {"alpha": self.kernel.alpha.squeeze(-1)}
+
+    def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
+        """Those of the density, but at zero the mass of a ball of the volume of a cell where tails are long.
+
+        There the density is infinite, or the copies of the kernel add up to much.
+        """
+        weights, dim = super().spectral_weights(at), len(at.dims)
+        alpha = self.kernel.alpha.squeeze(-1).double()
+        if float(alpha.min()) > dim:
+            return weights
+        like = reference_tensor(self.kernel)
+        volume = at.volume / torch.linalg.det(self.scaled(torch.eye(dim, dtype=like.dtype, device=like.device))).abs()
+        ball = math.pi ** (0.5 * dim) / math.gamma(0.5 * dim + 1.0)
+        zero = RationalQuadratic().mass_around_zero((volume.double() / ball) ** (1.0 / dim), dim, alpha)
+        values = torch.cat([zero.unsqueeze(-1), weights.values[..., 1:]], dim=-1)
+        return weights._replace(values=values, total=torch.ones_like(weights.total))
 
 
 @approximates(RBFKernel)

@@ -63,6 +63,13 @@ class RationalQuadratic(IsotropicSpectrum):
         log_values = -0.5 * (square * (-logs).exp() + dim * (logs + math.log(2.0 * math.pi)))
         return torch.exp(log_shares[..., None, :] + log_values).sum(-1)
 
+    def mass_around_zero(self, radius: Tensor, dim: int, alpha: Tensor) -> Tensor:
+        """The integral of the density over a ball (...), which is finite where the density at its center is not."""
+        logs = _quadrature(alpha.detach()).to(radius)
+        shares = torch.softmax(alpha[..., None] * (logs - logs.exp()), dim=-1)
+        inside = torch.special.gammainc(torch.full_like(logs, 0.5 * dim), 0.5 * radius[..., None].square() / logs.exp())
+        return (shares * inside).sum(-1)
+
     def _alpha(self, like: Tensor, hyperparameters: dict[str, Tensor]) -> Tensor:
         return hyperparameters["alpha"] if "alpha" in hyperparameters else like.new_full((), self.alpha)
 
