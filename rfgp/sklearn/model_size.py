@@ -23,7 +23,7 @@ _FIT_SHARE, _CELLS_SHARE, _EVIDENCE_SHARE = 0.35, 0.7, 0.03
 """The part of a time limit that the fit of the wide model may take: more for the first blocks of cells, and less where
 its evidence is evaluated again and again, because parameters cannot be found on few rows with the exact kernel."""
 _SMALLEST_TRAINING_SHARE, _FEWEST_SECONDS = 0.2, 0.01
-_PROBE_ROWS = 2048
+_PROBE_ROWS, _FEWEST_PROBED = 2048, 256
 _FEWEST_FEATURES, _FEWEST_NEIGHBORS = 32, 16
 _OPERATIONS_PER_SECOND, _MOST_OPERATIONS = 1e9, 5e9
 """Of predictions of rows by all others, for N rows with D features: N D^2 operations for every class."""
@@ -81,7 +81,7 @@ def timed_size(
     :param num_cells: those that a row takes in blocks.
     """
     sizes, time_limit = list(dict.fromkeys(complete(ModelSize(*size)) for size in _SIZES)), deadline.left
-    probe = slice(_PROBE_ROWS // num_cells)
+    probe = slice(max(_FEWEST_PROBED, _PROBE_ROWS // num_cells))
     make(sizes[0]).condition(x[probe], y[probe])  # what only the first one takes
     share = _EVIDENCE_SHARE if takes_evidence else _FIT_SHARE
     chosen = sizes[0]._replace(fit_seconds=_fit_seconds(make(sizes[0]), x, y, probe))

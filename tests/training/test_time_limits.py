@@ -118,5 +118,5 @@ def test_sizes_that_are_too_large_are_not_measured(monkeypatch):
     limit = timing.Deadline.after(10.0)
     found = model_size.timed_size(lambda size: size, make, x, y, limit, 0.0, takes_evidence=False)
     assert max(measured) == found.num_features == 512
-    least = model_size.timed_size(lambda size: size, make, x, y, limit, 0.0, takes_evidence=True)
+    least = model_size.timed_size(lambda size: size, make, x, y, limit, 0.0, takes_evidence=True, num_cells=3000)
     assert least.num_features == 128
