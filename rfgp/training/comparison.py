@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from .._support import checks
-from ..approximation.input_units import input_units
+from ..approximation.input_scales import input_scales
+from ..linalg.nearest import scaled_points
 from ..models import WeightSpaceGP
 from .climb import mean_log_density
 from .conditionals import Conditional
@@ -30,6 +31,7 @@ def compare(
     *,
     noise: Tensor | None = None,
     time_limit: float | None = None,
+    initialize: bool = True,
 ) -> dict[str, float]:
     """Tune models for the same rows briefly, and return how well each predicts held-out rows, the best one first.
 
@@ -41,6 +43,7 @@ def compare(
     :param y: targets (N,) or (N, T), or labels (N,).
     :param noise: noise variances of the shape of y, for models with fixed noise.
     :param time_limit: seconds that it may take, about. Default: none.
+    :param initialize: whether starting values come from the data; else all models are tuned from those that they have.
     :returns: the mean log density of held-out rows given the 64 rows near each, by name.
     :raises ValueError: for no models, bad data, or a model that the strategy does not take; models stay as they were.
 
@@ -57,17 +60,19 @@ def compare(
         raise ValueError("expected models to compare, got none; pass a dict of models")
     if time_limit is not None:
         checks.positive("time_limit", time_limit, "seconds, such as 10")
+    is_first = checks.flag("initialize", initialize)
     deadline = Deadline.after(time_limit)
     before = [Rollback(model) for model in models.values()]
     try:
         tunings: dict[str, Tuning] = {}
         for index, (name, model) in enumerate(models.items()):
             objective = NeighborObjective(model, x, y, noise)
-            objective.start()
+            if is_first:
+                objective.start()
             share = deadline.share(_SHARE_OF_FIRST / (_SHARE_OF_FIRST * (len(models) - index) + 1.0 - _SHARE_OF_FIRST))
-            tunings[name] = Tuning(objective.conditional(), objective.moments, _EVALUATIONS, share)
-            tunings[name].advance(_FIRST)
-        finalists = sorted(tunings, key=lambda name: -tunings[name].value)[:_FINALISTS]
+            tunings[name] = Tuning(objective.conditional(is_first), objective.moments, _EVALUATIONS, share)
+            tunings[name].advance(_FIRST if is_first else ())
+        finalists = sorted(tunings, key=lambda name: -tunings[name].value)[: _FINALISTS if is_first else None]
         for index, name in enumerate(finalists):
             tunings[name].deadline = deadline.share(1.0 / (len(finalists) - index))
             tunings[name].advance(_LAST)
@@ -119,5 +124,5 @@ def neighbor_score(
 
 
 def _score(conditional: Conditional, rows: Tensor, num_neighbors: int) -> float:
-    points = conditional.x.double() / input_units(conditional.kernel, conditional.x)
+    points = scaled_points(conditional.x, input_scales(conditional.kernel, conditional.x))
     return mean_log_density(conditional, near_groups(searches(points), rows, num_neighbors))

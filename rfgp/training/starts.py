@@ -27,7 +27,7 @@ from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
 from torch import Tensor
 
 from ..approximation import FeatureKernel
-from ..approximation.input_units import leaves
+from ..approximation.input_scales import leaves
 from ..features import FourierSeries, RandomFourier
 from ..kernels import DecomposableKernel
 from ..models import HeteroscedasticGP
