@@ -63,7 +63,7 @@ class CellSystem(LocalSystems):
         scales = root.diagonal(dim1=-2, dim2=-1)
         return (root / scales.unsqueeze(-2)).mT, scales.square().masked_fill(missing, 0.0)
 
-    def scales(self, scales: Tensor) -> Tensor:
+    def input_scales(self, scales: Tensor) -> Tensor:
         return torch.cat([scales, scales.new_zeros(self.num_outputs, *scales.shape[1:])])
 
     def combinations(self) -> Tensor:

@@ -53,7 +53,7 @@ class LocalSystems(abc.ABC):
     def variances(self, columns: Tensor, variances: Tensor) -> Tensor:
         """The noise variances (..., S, n) of rows with columns (..., n, K) and variances (..., n)."""
 
-    def scales(self, scales: Tensor) -> Tensor:
+    def input_scales(self, scales: Tensor) -> Tensor:
         """The scales of its inputs, from those of the model's, (d,) or (d, r)."""
         return scales
 

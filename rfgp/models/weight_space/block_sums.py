@@ -119,7 +119,7 @@ class BlockSums(RowSums):
 def local_rows(model: Any, x: Tensor, rows: Rows, before: LocalRows | None, has_cells: bool) -> LocalRows:
     """Checked rows of a model in their blocks."""
     systems = model.systems(has_cells)
-    scales = systems.scales(input_scales(model.covar_module.exact_kernel, x))
+    scales = systems.input_scales(input_scales(model.covar_module.exact_kernel, x))
     inputs, columns, variances = systems.rows(x, rows)
     return LocalRows.of(inputs, columns, variances, scales, model.block_size, before, has_cells)
 
