@@ -32,7 +32,7 @@ class InputTransformKernel(ChangesInputs, CheckedKernel, Kernel):
 
     >>> import gpytorch, rfgp, torch
     >>> x = torch.randn(100, 3)
-    >>> kernel = InputTransformKernel(gpytorch.kernels.MaternKernel(1.5), LinearMap(x))
+    >>> kernel = InputTransformKernel(gpytorch.kernels.MaternKernel(1.5), rfgp.kernels.LinearMap(x))
     >>> rfgp.approximate(kernel, 20, method="landmarks", train_inputs=x, seed=0).features(x).shape
     torch.Size([100, 20])
     """

@@ -26,6 +26,9 @@ class LinearMap(gpytorch.Module):
     :raises ValueError: for inputs that are not finite, or a rank above d.
 
     Source: F. Vivarelli and C. K. I. Williams, Discovering hidden features with Gaussian processes regression, 1999.
+
+    >>> LinearMap(torch.randn(100, 5), rank=2)(torch.randn(3, 5)).shape
+    torch.Size([3, 2])
     """
 
     weight: Tensor
@@ -59,6 +62,10 @@ class KumaraswamyWarp(gpytorch.Module):
     :raises ValueError: for inputs that are not finite.
 
     Source: J. Snoek et al., Input warping for Bayesian optimization of non-stationary functions, 2014.
+
+    >>> warp = KumaraswamyWarp(torch.tensor([[0.0], [10.0]]))
+    >>> round(warp(torch.tensor([[5.0]])).item(), 4)
+    0.5
     """
 
     low: Tensor
@@ -106,6 +113,10 @@ class SinhArcsinhWarp(gpytorch.Module):
     :raises ValueError: for inputs that are not finite.
 
     Source: M. C. Jones and A. Pewsey, Sinh-arcsinh distributions, 2009.
+
+    >>> warp = SinhArcsinhWarp(torch.tensor([[1.0], [3.0]]))
+    >>> round(warp(torch.tensor([[4.0]])).item(), 4)
+    2.0
     """
 
     center: Tensor

@@ -26,7 +26,7 @@ _NEIGHBORS, _NEIGHBORS_OF_FEW, _FEW = 16, 32, 2000
 _MEASURED, _GRADIENT = 128, 3.0
 """Rows from which costs are measured, and how many times a value an evaluation with its gradient takes."""
 _SHARE_OF_JUDGMENT, _MOST_FACTORS = 0.1, 3
-_MORE_OF_TRANSFORMS = 2
+_MORE_OF_TRANSFORMS = 3
 """How many times the evaluations of lengthscales a transform of the inputs takes."""
 
 

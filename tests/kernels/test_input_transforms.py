@@ -117,7 +117,7 @@ def test_training_finds_a_direction_and_a_file_keeps_it(strategy, tmp_path):
 def test_the_estimator_takes_a_map_where_it_predicts_better(has_map):
     noise = torch.Generator().manual_seed(3)
     x = torch.randn(600, 3, dtype=torch.float64, generator=noise)
-    level = torch.sin(3.0 * (x[:, 0] + x[:, 1])) if has_map else torch.zeros(600)
+    level = torch.sin(4.0 * (x[:, 0] + x[:, 1])) if has_map else torch.zeros(600)
     y = level + 0.05 * torch.randn(600, dtype=torch.float64, generator=noise)
     estimator = RandomFeatureGPRegressor(random_state=0).fit(x.numpy(), y.numpy())
     assert any(isinstance(module, LinearMap) for module in estimator.model_.modules()) is has_map
