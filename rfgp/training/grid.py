@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import torch
 
-from ..approximation.grid_kernel import regrid
 from ..models.weight_space.row_summation import checked_rows
 from .exact_regression import BlockObjective, exact_regression
 from .objectives import WeightSpaceObjective
@@ -38,14 +37,13 @@ class GridEvidence(Evidence):
         is_of_points = training.model.covar_module.frequency_grid is not None
         knows_kernel = is_of_points and training.initialize and _learn_from_few(training, *_FEW)
         training.initialize = training.initialize and not knows_kernel
-        if not knows_kernel or not _sees_cut_off(training):
-            before = [parameter.detach().clone() for parameter in training.model.parameters()]
-            value = _maximize_on_grids(training)
-            if not knows_kernel or not _sees_cut_off(training):
-                return value
-            with torch.no_grad():
-                for parameter, old in zip(training.model.parameters(), before, strict=True):
-                    parameter.copy_(old)
+        before = [parameter.detach().clone() for parameter in training.model.parameters()]
+        value = None if knows_kernel and _sees_cut_off(training) else _maximize_on_grids(training, knows_kernel)
+        if value is not None:
+            return value
+        with torch.no_grad():
+            for parameter, old in zip(training.model.parameters(), before, strict=True):
+                parameter.copy_(old)
         _learn_from_few(training, *_MORE)
         training.objective.read_again()
         with _fixed(training.model.covar_module):
@@ -53,23 +51,25 @@ class GridEvidence(Evidence):
             return training.maximize() if is_free else training.refit()
 
 
-def _maximize_on_grids(training: Training) -> float:
-    """Maximize the evidence of all rows, again where the parameters have another grid."""
+def _maximize_on_grids(training: Training, knows_kernel: bool) -> float | None:
+    """Maximize the evidence of all rows, again where the parameters have another grid; None where rows see too much."""
+    objective = cast(WeightSpaceObjective, training.objective)
     for _ in range(_ROUNDS):
-        training.objective.read_again()
         value = training.maximize()
         training.initialize = False
-        if not regrid(training.model):
+        is_other = objective.regrid()
+        if knows_kernel and _sees_cut_off(training):
+            return None
+        if not is_other:
             return value
         if training.used >= training.limit:
             break
-    training.objective.read_again()
     return training.refit()
 
 
 def _learn_from_few(training: Training, num_rows: int, evaluations: int) -> bool:
     """Learn the parameters of the exact kernel from few rows, and take the grid for them; whether it can be done."""
-    objective, limit = training.objective, min(evaluations, training.limit - training.used)
+    objective, limit = cast(WeightSpaceObjective, training.objective), min(evaluations, training.limit - training.used)
     try:
         regression = exact_regression(objective)
     except ValueError:
@@ -78,7 +78,7 @@ def _learn_from_few(training: Training, num_rows: int, evaluations: int) -> bool
         rows = random_rows(len(regression.x), num_rows).unsqueeze(0)
         few = BlockObjective(regression, rows, objective.moments)
         training.ascend("subset", f"{rows.shape[1]} rows", few, limit, training.deadline, seconds=0.0)
-    regrid(training.model)
+    objective.regrid()
     return True
 
 

@@ -314,7 +314,7 @@ def test_states_and_files_keep_the_grid(tmp_path):
     x, y = problem()
     model, twin = (matern_model(x, width=None) for _ in range(2))
     model.covar_module.base_kernel.lengthscale = 0.2
-    assert model.covar_module.base_kernel.regrid()
+    assert model.covar_module.base_kernel.regrid(1e5)
     model.condition(x, y)
     rfgp.save(model, tmp_path / "model.rfgp")
     twin.load_state_dict(model.state_dict())
@@ -412,10 +412,38 @@ def test_what_a_grid_cannot_do_raises(name):
         call()
 
 
-def test_an_open_number_of_features_follows_from_the_kernel():
-    x = points(2000, 1)
-    widths = [on_grid(gaussian(length=length), x, None).num_scalar_features for length in (0.5, 0.1)]
-    assert widths[0] < widths[1] < 200
+@pytest.mark.parametrize(("name", "columns"), (("gaussian", 1), ("gaussian", 2), ("matern 3/2", 1), ("matern 3/2", 2)))
+def test_an_open_number_of_features_gives_the_exact_posterior(name, columns):
+    exact = gaussian(length=0.4) if name == "gaussian" else with_values(MaternKernel(nu=1.5), lengthscale=0.4)
+    x, at = points(1000, columns), points(60, columns, 7)
+    y, likelihood = torch.sin(7.0 * x).sum(-1), GaussianLikelihood().double().initialize(noise=0.01)
+    kernel = on_grid(exact, x, None)
+    with torch.no_grad():
+        model = WeightSpaceGP(kernel, likelihood).condition(x, y).posterior(at)
+        noisy = exact(x).to_dense() + 0.01 * torch.eye(len(x), dtype=DTYPE)
+        solved = torch.linalg.solve(noisy, torch.cat([exact(x, at).to_dense(), y.unsqueeze(-1)], dim=-1))
+        mean = exact(at, x).to_dense() @ solved[:, -1]
+        variance = 1.0 - (exact(at, x).to_dense() * solved[:, :-1].mT).sum(-1)
+        ratio = variance / model.variance
+        divergence = 0.5 * (ratio - 1.0 - ratio.log() + (mean - model.mean).square() / model.variance)
+    assert kernel.num_scalar_features < 1800
+    assert float(divergence.mean()) < 0.01
+
+
+def test_an_open_number_of_features_follows_from_kernel_and_rows():
+    many, few = (on_grid(gaussian(length=0.1), points(rows, 1), None).num_scalar_features for rows in (50_000, 2000))
+    long = on_grid(gaussian(length=0.5), points(2000, 1), None).num_scalar_features
+    assert long < few < many < 60
+    kernel = on_grid(gaussian(length=0.1), points(2000, 1), None)
+    assert not kernel.regrid(2e5) and kernel.regrid(1e9)
+    rough = on_grid(MaternKernel(nu=0.5).double(), points(2000, 2), None)
+    assert rough.num_scalar_features == 1801 and rough.lacks_frequencies(1e9) and not kernel.lacks_frequencies(1e9)
+    x, y = problem(2000)
+    y = torch.sin(40.0 * x[:, 0]) + 0.1 * (y - torch.sin(7.0 * x[:, 0]))
+    model = WeightSpaceGP(on_grid(gaussian(length=0.5), x, None), GaussianLikelihood().double())
+    rfgp.fit(model, x, y, progress=False)
+    assert model.covar_module.num_scalar_features > few
+    assert float(model.likelihood.noise.detach()) == pytest.approx(9e-4, rel=4.0 * math.sqrt(2.0 / 2000))
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.69, 1.5])
