@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -67,8 +67,7 @@ class GridChoice:
             return self._best_of(num_features)
         for tolerance, most in _PERIODS:
             spacing = self._spacing(tolerance)
-            orders = self._largest(spacing, MOST_FEATURES // 2)
-            told = precision * self._relative(orders, spacing)[1:] * self._periods(spacing)
+            orders, told = self.told(spacing, precision, MOST_FEATURES // 2)
             orders = orders[told > _TOLD]
             if 2 * len(orders) + 1 < most:
                 break
@@ -76,8 +75,7 @@ class GridChoice:
 
     def has_all(self, grid: FrequencyGrid, precision: float) -> bool:
         """Whether a grid has nearly all frequencies of which rows tell something, and a long enough period."""
-        orders = self._largest(grid.spacing, len(grid.orders) + MOST_FEATURES)
-        told = precision * self._relative(orders, grid.spacing)[1:] * self._periods(grid.spacing)
+        orders, told = self.told(grid.spacing, precision, len(grid.orders) + MOST_FEATURES)
         is_there = torch.isin(_numbers(orders), _numbers(grid.orders))
         _, tolerance = min((most, -level) for level, most in _PERIODS if grid.num_features < most)
         margins = 2.0 * math.pi / grid.spacing - self.extent
@@ -86,6 +84,11 @@ class GridChoice:
             for margin, (distances, values) in zip(margins, self._reaches, strict=True)
         )
         return bool((told[~is_there] <= _SLACK * _TOLD).all()) and copies <= -_SLACK * tolerance
+
+    def told(self, spacing: Tensor, precision: float, count: int) -> tuple[Tensor, Tensor]:
+        """The orders (H, d) of the largest weights, and what rows tell of each over what the prior does, (H,)."""
+        orders = self._largest(spacing, count)
+        return orders, precision * self._relative(orders, spacing)[1:] * self._periods(spacing)
 
     def loss(self, grid: FrequencyGrid) -> Loss:
         """What is lost with a grid: what it cuts off, and errors at some differences in the box but for a constant."""
@@ -177,6 +180,25 @@ class FieldGridChoice(GridChoice):
 
     def of_copies(self, error: Tensor) -> Tensor:
         return error.abs().amax(0)
+
+
+def common_grid(
+    choices: Sequence[GridChoice], precisions: Sequence[float], sizes: Sequence[int | None]
+) -> FrequencyGrid:
+    """One grid for kernels in a box: the period of the one with most features, and all frequencies that one has there.
+
+    :param sizes: how many features each may have; the largest of these are as many as the grid may have.
+    """
+    bests = [choice.best(size, level).grid for choice, size, level in zip(choices, sizes, precisions, strict=True)]
+    widest = max(bests, key=lambda grid: grid.num_features)
+    most = max(MOST_FEATURES if size is None else size for size in sizes) // 2
+    parts = [choice.told(widest.spacing, level, most) for choice, level in zip(choices, precisions, strict=True)]
+    orders, told = (torch.cat(part) for part in zip(*parts, strict=True))
+    unique, places = _numbers(orders).unique(return_inverse=True)
+    largest = told.new_zeros(len(unique)).scatter_reduce(0, places, told, "amax")
+    each = orders.new_zeros(len(unique), orders.shape[-1]).index_copy(0, places, orders)
+    chosen = largest.argsort(descending=True, stable=True)[:most]
+    return widest._replace(orders=each[chosen[largest[chosen] > _TOLD]])
 
 
 def _numbers(orders: Tensor) -> Tensor:

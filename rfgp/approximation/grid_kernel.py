@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from ..kernels.operator_valued import without_dims
 from ..linalg.frequency_grid import FrequencyGrid
 from .exact_parameters import ExactParameters
 from .family import family
-from .grid_choice import GridChoice, bounds_of
+from .grid_choice import GridChoice, bounds_of, common_grid
 from .map_holder import GridHolder
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
 from .reference_tensor import reference_tensor
@@ -230,6 +230,18 @@ def grid_kernel(
 def regrid(kernel: torch.nn.Module, precision: float, is_read: bool) -> bool:
     """Give the grids inside a kernel other frequencies, see :meth:`FourierGridKernel.regrid`; whether any changed."""
     return any([part.regrid(precision, is_read) for part in grids_in(kernel)])
+
+
+@torch.no_grad()
+def share_grid(kernels: Sequence[FourierGridKernel], precisions: Sequence[float]) -> None:
+    """Give kernels one grid for the box around theirs, and rows of a precision for each."""
+    low, high = torch.stack([kernel.bounds.double() for kernel in kernels]).unbind(1)
+    bounds = torch.stack([low.amin(0), high.amax(0)])
+    choices = [kernel.choice(kernel.base_kernel, bounds) for kernel in kernels]
+    grid = common_grid(choices, precisions, [kernel.num_features for kernel in kernels])
+    for kernel in kernels:
+        kernel.orders = grid.orders.clone()
+        kernel.spacing, kernel.bounds = grid.spacing.to(kernel.spacing), bounds.to(kernel.bounds)
 
 
 def grids_in(kernel: torch.nn.Module) -> list[FourierGridKernel]:

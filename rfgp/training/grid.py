@@ -16,7 +16,7 @@ from .session import Training
 from .starts import random_rows
 from .strategies import Evidence
 
-_FEW, _MORE = (500, 60), (1000, 15)
+FEW, _MORE = (500, 60), (1000, 15)
 """Rows whose exact likelihood says what the kernel is, and its evaluations."""
 _ROUNDS = 3
 """How many grids are tried, each of which reads all rows once."""
@@ -35,7 +35,7 @@ class GridEvidence(Evidence):
 
     def learn(self, training: Training) -> float:
         is_of_points = training.model.covar_module.frequency_grid is not None
-        knows_kernel = is_of_points and training.initialize and _learn_from_few(training, *_FEW)
+        knows_kernel = is_of_points and training.initialize and learn_from_few(training, *FEW)
         training.initialize = training.initialize and not knows_kernel
         before = [parameter.detach().clone() for parameter in training.model.parameters()]
         value = None if knows_kernel and _sees_cut_off(training) else _maximize_on_grids(training, knows_kernel)
@@ -44,7 +44,7 @@ class GridEvidence(Evidence):
         with torch.no_grad():
             for parameter, old in zip(training.model.parameters(), before, strict=True):
                 parameter.copy_(old)
-        _learn_from_few(training, *_MORE)
+        learn_from_few(training, *_MORE)
         training.objective.read_again()
         with _fixed(training.model.covar_module):
             is_free = any(parameter.requires_grad for parameter in training.model.parameters())
@@ -67,7 +67,7 @@ def _maximize_on_grids(training: Training, knows_kernel: bool) -> float | None:
     return training.refit()
 
 
-def _learn_from_few(training: Training, num_rows: int, evaluations: int) -> bool:
+def learn_from_few(training: Training, num_rows: int, evaluations: int) -> bool:
     """Learn the parameters of the exact kernel from few rows, and take the grid for them; whether it can be done."""
     objective, limit = cast(WeightSpaceObjective, training.objective), min(evaluations, training.limit - training.used)
     try:
@@ -86,7 +86,7 @@ def _learn_from_few(training: Training, num_rows: int, evaluations: int) -> bool
 def _sees_cut_off(training: Training) -> bool:
     """Whether all rows can tell what the grid cuts off from noise."""
     model, objective = training.model, cast(WeightSpaceObjective, training.objective)
-    data: Any = objective.data(random_rows(len(objective.x), _FEW[0]))
+    data: Any = objective.data(random_rows(len(objective.x), FEW[0]))
     cut_off = float(model.covar_module.residual_variance(data[0][:1]).max())
     noise = model.noise.smallest(checked_rows(model, *data))
     return _ROWS_PER_FEATURE * model.covar_module.num_scalar_features * noise < objective.num_rows * cut_off

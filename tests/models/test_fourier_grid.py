@@ -1,5 +1,6 @@
 """Equispaced Fourier grids: features, sums without parameters, and all that follows from these."""
 
+import copy
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -354,6 +355,36 @@ def test_training_reads_rows_for_every_grid_and_not_for_parameters(monkeypatch):
     assert float(model.covar_module.residual_variance(x[:1])) < 0.01
     error = model.posterior(x).mean.detach() - torch.sin(7.0 * x[:, 0])
     assert float(error.square().mean()) < 4.0 * 20.0 * 0.09 / 2000  # twenty parameters at this noise
+
+
+def test_kernels_are_compared_on_the_same_sums(monkeypatch):
+    x, y = problem(2000)
+    read, add = [], GridStatistics.add
+    monkeypatch.setattr(
+        GridStatistics, "add", lambda self, features, *rest: read.append(len(features)) or add(self, features, *rest)
+    )
+    kernels = {"rough": MaternKernel(nu=1.5), "smooth": RBFKernel()}
+
+    def model(kernel):
+        features = on_grid(ScaleKernel(kernel).double(), x, None)
+        return WeightSpaceGP(features, GaussianLikelihood().double(), ConstantMean().double())
+
+    models = {name: model(kernel) for name, kernel in kernels.items()}
+    scores = rfgp.training.compare(models, x, y)
+    assert list(scores) == ["smooth", "rough"]
+    assert sum(read) == len(x)
+    widths = [model.covar_module.num_scalar_features for model in models.values()]
+    assert min(widths) == max(widths) > 60  # as many as the rough kernel needs
+    for name, model in models.items():
+        alone = copy.deepcopy(model).condition(x, y)
+        value = float(alone.log_marginal_likelihood())
+        assert value == pytest.approx(2000 * scores[name], abs=1e-6)
+        if name == "smooth":
+            evidence = rfgp.training.Evidence(initialize=False)
+            assert rfgp.fit(alone, x, y, strategy=evidence).log_marginal_likelihood == pytest.approx(value, abs=0.1)
+    other = WeightSpaceGP(on_grid(gaussian(), x), GaussianLikelihood().double())
+    with pytest.raises(ValueError, match="means of one form"):
+        rfgp.training.compare({"mean": models["smooth"], "none": other}, x, y)
 
 
 @pytest.mark.parametrize("name", ("gaussian", "classes", "two outputs"))
