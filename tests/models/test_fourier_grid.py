@@ -409,6 +409,30 @@ def test_maps_are_series_and_equal_the_posterior(name, columns):
             torch.testing.assert_close(*pair, rtol=ROUNDING, atol=ROUNDING)
 
 
+@pytest.mark.parametrize("name", ("gaussian", "classes", "two outputs"))
+@pytest.mark.parametrize("columns", (1, 3))
+def test_samples_are_series_and_equal_the_products(name, columns, monkeypatch):
+    def products(self, x):
+        raise AssertionError("a product for every point")
+
+    rows = points(60, columns)
+    kernel = on_grid(gaussian(length=0.5), rows, 61)
+    if name == "two outputs":
+        kernel = MultitaskKernel(kernel, num_tasks=2, rank=1).double()
+    make, targets = CASES[name]
+    y = targets(torch.sin(6.0 * rows[:, 0]))
+    samples = WeightSpaceGP(kernel, make(rows, y).double(), weights_of(name)).condition(rows, y).sample_functions(18)
+    axes = [torch.linspace(-0.1, 1.0 + axis, 5 + axis, dtype=DTYPE) for axis in range(columns)]
+    for x in (torch.cartesian_prod(*axes).reshape(-1, columns), points(90, columns, 8)):
+        wanted = samples(x)
+        with torch.no_grad(), monkeypatch.context() as patch:
+            if sums_of_exponentials.has_fft() or len(x) != 90:
+                patch.setattr(FourierGridKernel, "active_features", products)
+            found = samples(x), samples[4:6](x)
+        torch.testing.assert_close(found[0], wanted, rtol=ROUNDING, atol=ROUNDING)
+        torch.testing.assert_close(found[1], wanted[4:6], rtol=ROUNDING, atol=ROUNDING)
+
+
 ROWS = points(20, 2)
 ERRORS = {
     "columns": (lambda: on_grid(RBFKernel().double(), points(20, 4)), "up to three input columns"),
