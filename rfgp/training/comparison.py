@@ -12,6 +12,7 @@ from ..linalg.nearest import scaled_points
 from ..models import WeightSpaceGP
 from .climb import mean_log_density
 from .conditionals import Conditional
+from .grid_comparison import compare_on_grid
 from .near_groups import near_groups, searches
 from .neighbors import NeighborObjective
 from .rollback import Rollback
@@ -35,16 +36,21 @@ def compare(
 ) -> dict[str, float]:
     """Tune models for the same rows briefly, and return how well each predicts held-out rows, the best one first.
 
-    All lengthscales of a model are multiplied by one number first; the three best models learn one each. The models
-    keep these parameters, from which ``Neighbors(initialize=False)`` goes on; they are not conditioned.
+    Models on Fourier grids get one grid in common, whose sums over all rows are read once. They are compared by their
+    log evidence, with parameters that maximize it, and are left conditioned on the rows.
 
-    :param models: models that :class:`Neighbors` takes, by name.
+    Of other models all lengthscales are multiplied by one number first; the three best models learn one each. The
+    models keep these parameters, from which ``Neighbors(initialize=False)`` goes on; they are not conditioned.
+
+    :param models: models that :class:`Neighbors` takes, by name; on grids: models with the same columns of inputs, and
+        with likelihoods and means of one form.
     :param x: inputs (N, d).
     :param y: targets (N,) or (N, T), or labels (N,).
     :param noise: noise variances of the shape of y, for models with fixed noise.
     :param time_limit: seconds that it may take, about. Default: none.
     :param initialize: whether starting values come from the data; else all models are tuned from those that they have.
-    :returns: the mean log density of held-out rows given the 64 rows near each, by name.
+    :returns: the mean log density of held-out rows given the 64 rows near each, or the log evidence over the number of
+        rows, by name.
     :raises ValueError: for no models, bad data, or a model that the strategy does not take; models stay as they were.
 
     >>> import gpytorch, rfgp, torch
@@ -64,6 +70,8 @@ def compare(
     deadline = Deadline.after(time_limit)
     before = [Rollback(model) for model in models.values()]
     try:
+        if all(model.sums_hold for model in models.values()):
+            return compare_on_grid(models, x, y, noise, deadline)
         tunings: dict[str, Tuning] = {}
         for index, (name, model) in enumerate(models.items()):
             objective = NeighborObjective(model, x, y, noise)
