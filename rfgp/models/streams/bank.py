@@ -143,6 +143,7 @@ class LengthscaleBank:
         """Learn noise variance, output scale and mean of every member."""
         if self._solved() and self._members:
             self._members.learn(self._streams[0].model.statistics)
+            self._known = None
         else:
             for model in self.models:
                 learn_from_statistics(model)
@@ -164,7 +165,7 @@ class LengthscaleBank:
 
     def _move(self) -> None:
         """Let a member beyond an edge take the place of the one at the other end, where the best is at that edge."""
-        first = self.streams[0]
+        first = self._streams[0]
         if not isinstance(first, SlidingWindow) or self._num_since_move < first.size:
             return
         self._num_since_move = 0

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 import torch
+from gpytorch.likelihoods import GaussianLikelihood
 from torch import Tensor
 
 from ..._support import checks
 from ...approximation.reference_tensor import reference_tensor
-from ...inference.noise.independent import IndependentNoise
 from ...inference.posterior.covariance import WeightSpaceCovariance, plus_residual
 from ...inference.posterior.factor import OutputFactor
 from ...inference.posterior.posterior import GaussianPosterior
@@ -33,24 +33,32 @@ class GridMembers:
         kernels = [model.covar_module for model in models]
         self.grid, self.mean = kernels[0].frequency_grid.clone(), models[0].mean_module
         self._parameters = {f"{k}.{name}": p for k, model in enumerate(models) for name, p in model.named_parameters()}
-        self._record = Record(self._parameters)
         with torch.no_grad():
-            self.roots = torch.stack([kernel.output_factor().double().reshape(1) for kernel in kernels])
-            self.amplitudes = torch.stack([kernel.summed_amplitudes for kernel in kernels]) * self.roots
-            self.noise = torch.stack([model.noise.covariance().reshape(()) for model in models])
-            known = [model.noise_if_known for model in models]
-            self.measured = torch.stack([noise.covariance().reshape(()) for noise in known if noise is not None])
-            device = self.amplitudes.device
-            self.mean_weights = torch.cat([coefficients(model.mean_module, 1, device) for model in models], -1).mT
+            self.roots = self._output_roots()
             places = torch.cat([self.grid.middle, self.grid.far]).to(reference_tensor(kernels[0]))
+            self.unit_amplitudes = torch.stack([kernel.summed_amplitudes for kernel in kernels])
             missing = torch.stack([kernel.residual_variance(places).double() for kernel in kernels])
-            self.missing_inside, self.missing_outside = missing.unbind(-1)
+        self.unit_missing = missing / self.roots.square()  # in the box and outside, (K, 2)
+        self._take_levels()
+
+    @torch.no_grad()
+    def _take_levels(self) -> None:
+        """Take noise variances, output scales and means of the models."""
+        self._record, self.roots = Record(self._parameters), self._output_roots()
+        self.amplitudes, self.missing = self.unit_amplitudes * self.roots, self.unit_missing * self.roots.square()
+        self.measured = torch.stack([model.likelihood.noise.double().reshape(()) for model in self.models])
+        self.noise = self.measured + self.missing[:, 0]
+        means = [coefficients(model.mean_module, 1, self.roots.device) for model in self.models]
+        self.mean_weights = torch.cat(means, -1).mT
+
+    def _output_roots(self) -> Tensor:
+        return torch.stack([model.covar_module.output_factor().double().reshape(1) for model in self.models])
 
     @classmethod
     def of(cls, models: Sequence[WeightSpaceGP]) -> Self | None:
         """The members; None for several or complex outputs, noise of rows, and sums that do not hold for all."""
         model = models[0]
-        is_plain = isinstance(model.noise, IndependentNoise) and not model.noise.is_complex and model.num_outputs == 1
+        is_plain = isinstance(model.likelihood, GaussianLikelihood) and not model.noise.is_complex
         has_one_grid = model.covar_module.frequency_grid is not None and not model.covar_module.has_output_factor
         return cls(models) if model.sums_hold and is_plain and has_one_grid else None
 
@@ -62,16 +70,16 @@ class GridMembers:
     @torch.no_grad()
     def learn(self, statistics: SufficientStatistics) -> None:
         """Maximize the evidence of every model over its noise variance, output scale and mean."""
-        amplitudes = self.amplitudes / self.roots
-        values, vectors = torch.linalg.eigh(amplitudes.unsqueeze(-1) * statistics.gram[0] * amplitudes.unsqueeze(-2))
+        amplitudes = self.unit_amplitudes.unsqueeze(-1)
+        values, vectors = torch.linalg.eigh(amplitudes * statistics.gram[0] * amplitudes.mT)
         crosses, squares = statistics.targets.of_targets()
-        projected = vectors.mT @ (amplitudes.unsqueeze(-1) * crosses[0])
-        missing = self.missing_inside / self.roots.squeeze(-1).square()
+        projected = vectors.mT @ (amplitudes * crosses[0])
         for k, model in enumerate(self.models):
             if free := FreeLevels.of(model):
-                parts = values[k].clamp_min(0.0), projected[k], squares[0]
-                profiled = ProfiledEvidence(*parts, statistics.num_rows, float(missing[k]))
+                sums = values[k].clamp_min(0.0), projected[k], squares[0]
+                profiled = ProfiledEvidence(*sums, statistics.num_rows, float(self.unit_missing[k, 0]))
                 free.place(model, profiled.best(free))
+        self._take_levels()
 
     @torch.no_grad()
     def solved(self, statistics: SufficientStatistics) -> SolvedMembers:
@@ -119,7 +127,7 @@ class SolvedMembers:
         mean = (features(x) @ posterior.mean).squeeze(-1).to(x.dtype)
         unit = OutputFactor.kronecker(torch.ones(1, 1, dtype=torch.float64, device=weights.device), weights.shape[-1])
         is_inside = grid.is_inside(grid.phases(x)).all(-1)
-        inside, outside = (shares @ part[chosen] for part in (members.missing_inside, members.missing_outside))
+        inside, outside = (shares @ members.missing[chosen]).unbind()
         residual = torch.where(is_inside, inside, outside)
         if has_noise:
             residual = residual + shares @ members.measured[chosen]
