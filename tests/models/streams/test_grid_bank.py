@@ -75,7 +75,6 @@ def test_a_bank_on_a_grid_moves_beyond_both_edges():
 def test_what_is_fixed_is_not_learned(fixed):
     x, y = problem()
     known = model().condition(x, y)
-    known.likelihood.noise = 0.05
     parameters = {
         "noise": known.likelihood.raw_noise,
         "scale": known.covar_module.exact_kernel.raw_outputscale,
@@ -84,7 +83,7 @@ def test_what_is_fixed_is_not_learned(fixed):
     parameters[fixed].requires_grad_(False)
     value = parameters[fixed].clone()
     before = float(known.log_marginal_likelihood())
-    assert learn_from_statistics(known)
+    assert all(learn_from_statistics(known) for _ in range(3))  # levels go so far in one go
     assert torch.equal(parameters.pop(fixed), value)
     after = known.log_marginal_likelihood()
     gradients = torch.autograd.grad(after, list(parameters.values()))
