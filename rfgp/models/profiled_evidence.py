@@ -17,7 +17,10 @@ from ..inference.sums.mean_basis import coefficients
 from .weight_space.model import WeightSpaceGP
 
 _STEPS = np.linspace(-3.0, 3.0, 25)
-"""Where the maximum is looked for first: logarithms of factors of the parameter that is not profiled out."""
+"""Where the maximum is looked for: logarithms of factors of the parameter that is not profiled out."""
+
+_LARGEST_CONDITION = 1e10
+"""How large a condition number levels may lead to, so that sums with rounding errors have Cholesky factors."""
 
 
 class Levels(NamedTuple):
@@ -67,6 +70,7 @@ class ProfiledEvidence:
         if has_both:
             factor = min(factor, 0.999 * (1.0 + noise / (scale * self.missing)) if self.missing > 0.0 else math.inf)
             ratio = factor * scale / (noise + scale * self.missing)
+            ratio = min(ratio, _LARGEST_CONDITION / max(float(self.eigenvalues[-1]), 1e-300))
         else:
             noise = max(free.least_noise, noise * factor) if free.noise else noise
             scale = scale if free.scale is None else scale * factor
