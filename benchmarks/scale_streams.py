@@ -28,6 +28,9 @@ METHODS = (
     "fixed",
     "fixed and forgetting",
     "bank",
+    "bank on a grid",
+    "bank of 17",
+    "bank of 17 on a grid",
     "bank and forgetting",
     "refit every 10 batches",
     "fantasies of GPyTorch",
@@ -37,6 +40,9 @@ PARTS = ("forgetting", "following", "drift")
 ROWS_OF_BATCHES = {1_000: 1_000_000, 100: 200_000, 10: 20_000}
 
 
+FINE = tuple(2.0 ** (0.25 * step) for step in range(-8, 9))
+
+
 def model_of(dims: int, lengthscale: float, width: int = WIDTH, **options: Any) -> rfgp.WeightSpaceGP:
     exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()).double()
     exact.base_kernel.lengthscale = lengthscale
@@ -44,6 +50,16 @@ def model_of(dims: int, lengthscale: float, width: int = WIDTH, **options: Any) 
     likelihood.noise = 0.01
     kernel = rfgp.approximate(exact, width, input_dim=dims, seed=0)
     return rfgp.WeightSpaceGP(kernel, likelihood, gpytorch.means.ConstantMean().double(), **options)
+
+
+def on_a_grid(trained: rfgp.WeightSpaceGP, box: torch.Tensor) -> rfgp.WeightSpaceGP:
+    """The same model with a Fourier grid that has room for lengthscales that are 30 times shorter."""
+    exact = copy.deepcopy(trained.covar_module.exact_kernel)
+    lengthscale = exact.base_kernel.lengthscale.detach().clone()
+    exact.base_kernel.lengthscale = lengthscale / 30.0
+    kernel = rfgp.approximate(exact, WIDTH, method="fourier_grid", train_inputs=box)
+    kernel.exact_kernel.base_kernel.lengthscale = lengthscale
+    return rfgp.WeightSpaceGP(kernel, copy.deepcopy(trained.likelihood), copy.deepcopy(trained.mean_module))
 
 
 def rows(count: int, dims: int = 4) -> tuple[torch.Tensor, torch.Tensor]:
@@ -152,10 +168,10 @@ class Exact(gpytorch.models.ExactGP):
 
 
 def learner(
-    method: str, trained: Any, x: torch.Tensor, y: torch.Tensor
+    method: str, trained: Any, x: torch.Tensor, y: torch.Tensor, box: torch.Tensor
 ) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None]]:
     """What predicts new observations, and what learns a batch, after a first window."""
-    model = copy.deepcopy(trained)
+    model = on_a_grid(trained, box) if "grid" in method else copy.deepcopy(trained)
     if method == "fantasies of GPyTorch":
         parts = model.likelihood, model.covar_module.exact_kernel, model.mean_module
         known = [Exact(x, y, *parts).eval()]
@@ -169,7 +185,8 @@ def learner(
     fades = "forgetting" in method
     stream: Any = Forgetting(model, 1.0 - 1.0 / WINDOW) if fades else SlidingWindow(model, WINDOW)
     if method.startswith("bank"):
-        stream = LengthscaleBank(stream, learn_every=WINDOW // 2)
+        factors = {"factors": FINE} if "17" in method else {}
+        stream = LengthscaleBank(stream, learn_every=WINDOW // 2, **factors)
     stream.update(x, y)
     count = [0]
 
@@ -193,7 +210,8 @@ def prequential(method: str, x: torch.Tensor, y: torch.Tensor) -> dict[str, Any]
     start, losses, error = time.process_time(), [], 0.0
     status = "all rows"
     with torch.no_grad():
-        predict, learn = learner(method, trained, x[:WINDOW], y[:WINDOW])
+        box = torch.stack([x.amin(0), x.amax(0)])
+        predict, learn = learner(method, trained, x[:WINDOW], y[:WINDOW], box)
         for first in range(WINDOW, len(x) - BATCH + 1, BATCH):
             new, targets = x[first : first + BATCH], y[first : first + BATCH]
             found = predict(new)
@@ -284,6 +302,8 @@ def main() -> None:
         tables["powerplant"] = tuple(part[:1_500] if options.quick else part for part in powerplant(options))
     for data, (x, y) in tables.items() if "following" in options.parts else ():
         for method in METHODS:
+            if "grid" in method and x.shape[-1] > 3:
+                continue
             measure(f"{data}, {method}", lambda x=x, y=y, method=method: prequential(method, x, y))
     for batch, total in ROWS_OF_BATCHES.items() if "drift" in options.parts else ():
         total = 10_000 if options.quick else total

@@ -6,21 +6,17 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-import numpy as np
-import scipy
 import torch
 from torch import Tensor
 
 from ..inference import noise_model
-from ..inference.noise.base import residual_columns
 from ..inference.noise.independent import IndependentNoise
 from ..inference.sums.mean_basis import coefficients
+from .profiled_evidence import FreeLevels, ProfiledEvidence
 from .weight_space import WeightSpaceGP
 
 _AGREEMENT = 1e-6
 """How far, per row, the evidence by the spectrum may be from the model's own."""
-_RADIUS = 3.0
-"""How far parameters may go in one go, in their raw coordinates."""
 
 
 class SpectralEvidence:
@@ -33,20 +29,33 @@ class SpectralEvidence:
 
     def __init__(self, model: WeightSpaceGP) -> None:
         self.model, self.statistics = model, model.regression().of_features(model.statistics)
-        values, self.vectors = torch.linalg.eigh(self.statistics.gram[0])
+        values, vectors = torch.linalg.eigh(self.statistics.gram[0])
         self.eigenvalues = values.clamp_min(0.0)
+        crosses, squares = self.statistics.targets.of_targets()
+        self._crosses, self._squares = vectors.mT @ crosses[0], squares[0]
+        self._measured = noise_model(model.likelihood, 1)
+        missing = model.noise.covariance() - self._measured.covariance()
+        self._missing = (missing.reshape(()) / self._scale()).detach()
+
+    def _scale(self) -> Tensor:
+        return self.model.covar_module.output_factor().double().square().reshape(())
+
+    def profiled(self) -> ProfiledEvidence:
+        """The evidence with all but one parameter at their best."""
+        count = self.statistics.num_rows
+        return ProfiledEvidence(self.eigenvalues, self._crosses, self._squares, count, float(self._missing))
 
     def value(self) -> Tensor:
         """The log evidence at the present parameters, differentiable in those that are free."""
         mean = coefficients(self.model.mean_module, 1, self.eigenvalues.device)
-        crosses, squares = self.statistics.targets.of_combination(residual_columns(mean))
-        projected = self.vectors.mT @ crosses[0].reshape(-1)
-        noise = self.model.noise.covariance().reshape(())
-        scale = self.model.covar_module.output_factor().double().square().reshape(())
-        explained = (scale * projected.square() / (noise + scale * self.eigenvalues)).sum()
-        quadratic = (squares[0].reshape(()) - explained) / noise
+        residual = torch.nn.functional.pad(-mean.squeeze(-1), (1, 0), value=1.0)
+        scale = self._scale()
+        noise = self._measured.covariance().reshape(()) + scale * self._missing
+        variances = noise + scale * self.eigenvalues
+        explained = (scale * (self._crosses @ residual).square() / variances).sum()
+        quadratic = (residual @ self._squares @ residual - explained) / noise
         weight = self.statistics.num_rows
-        log_det = torch.log1p(scale * self.eigenvalues / noise).sum() + weight * noise.log()
+        log_det = (variances / noise).log().sum() + weight * noise.log()
         return -0.5 * (quadratic + log_det + weight * math.log(2.0 * math.pi))
 
 
@@ -77,32 +86,12 @@ def only_free(model: WeightSpaceGP) -> Iterator[None]:
             parameter.requires_grad_(True)
 
 
-def learn_from_statistics(model: WeightSpaceGP, max_evaluations: int = 50) -> bool:
+def learn_from_statistics(model: WeightSpaceGP) -> bool:
     """Maximize the evidence over noise variance, output scale and mean of a conditioned model, without its rows."""
-    evidence = spectral_evidence(model)
-    if evidence is None:
+    evidence, free = spectral_evidence(model), FreeLevels.of(model)
+    if evidence is None or free is None:
         return False
-    learned = [p for p in _free_parameters(model) if p.requires_grad]
-    sizes = [p.numel() for p in learned]
-
-    def place(values: np.ndarray) -> None:
-        with torch.no_grad():
-            for parameter, part in zip(learned, torch.as_tensor(values).split(sizes), strict=True):
-                parameter.copy_(part.reshape(parameter.shape))
-
-    def evaluate(values: np.ndarray) -> tuple[float, np.ndarray]:
-        place(values)
-        with torch.enable_grad():
-            value = -evidence.value()
-            gradients = torch.autograd.grad(value, learned, allow_unused=True)
-        parts = [torch.zeros_like(p) if g is None else g for p, g in zip(learned, gradients, strict=True)]
-        return float(value), torch.cat([part.reshape(-1) for part in parts]).double().cpu().numpy()
-
-    start = torch.cat([p.detach().reshape(-1) for p in learned]).double().cpu().numpy()
-    box = scipy.optimize.Bounds(start - _RADIUS, start + _RADIUS)
-    options = {"maxfun": max_evaluations}
-    result = scipy.optimize.minimize(evaluate, start, jac=True, method="L-BFGS-B", bounds=box, options=options)
-    place(result.x if np.isfinite(result.fun) else start)
+    free.place(model, evidence.profiled().best(free))
     return True
 
 

@@ -13,10 +13,10 @@ from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean, ZeroMean
 from torch import Tensor
 
+from .._support.constrained import set_within
 from ..likelihoods.mean_softmax import normal_points
 from .exact_regression import ExactRegression
 from .neighbor_scores import class_moments, last_errors, transformed
-from .starts import set_within
 from .stationary import covariance
 
 _SMALLEST_CONCENTRATION, _LARGEST_CONCENTRATION = 1e-6, 0.3

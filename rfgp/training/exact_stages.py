@@ -10,6 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from .._support.constrained import set_within
 from ..approximation.input_scales import input_scales
 from ..linalg.nearest import scaled_points
 from . import timing
@@ -17,7 +18,7 @@ from .exact_regression import BlockObjective, ExactRegression, exact_regression
 from .near_rows import near_blocks
 from .noise_check import NUM_NEIGHBORS, has_one_noise, noise_factor
 from .session import Training
-from .starts import random_rows, set_within
+from .starts import random_rows
 from .strategies import Maximization
 from .timing import Deadline
 

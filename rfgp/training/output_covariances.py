@@ -8,7 +8,7 @@ import torch
 from gpytorch.kernels import IndexKernel
 from torch import Tensor
 
-from .starts import set_within
+from .._support.constrained import set_within
 
 _LEAST = 1e-8
 

@@ -9,8 +9,8 @@ import torch
 from gpytorch.constraints import GreaterThan
 from torch import Tensor
 
+from .._support.constrained import set_within
 from ..linalg import cholesky
-from .starts import set_within
 
 _LEAST = 1e-8
 _RATIOS = tuple(10.0 ** (0.5 * power) for power in range(-13, 4))

@@ -7,7 +7,6 @@ from typing import Any
 
 import gpytorch
 import torch
-from gpytorch.constraints import Interval
 from gpytorch.kernels import (
     AdditiveKernel,
     ConstantKernel,
@@ -26,6 +25,7 @@ from gpytorch.likelihoods import GaussianLikelihood, LaplaceLikelihood, Multitas
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
 from torch import Tensor
 
+from .._support.constrained import set_within
 from ..approximation import FeatureKernel
 from ..approximation.input_scales import leaves
 from ..features import FourierSeries, RandomFourier
@@ -207,14 +207,3 @@ def _multiply(kernel: Kernel, factor: float) -> bool:
     if isinstance(kernel, ProductKernel):
         return any(_multiply(part, factor) for part in kernel.kernels)
     return isinstance(kernel, ScaleKernel) and _multiply(kernel.base_kernel, factor)
-
-
-def set_within(module: gpytorch.Module, name: str, value: Tensor) -> None:
-    """Set a parameter to a value, moved inside the bounds of its constraint."""
-    raw = getattr(module, f"raw_{name}")
-    constraint: Interval = getattr(module, f"raw_{name}_constraint")
-    lower, upper = constraint.lower_bound.double(), constraint.upper_bound.double()
-    exact = torch.as_tensor(value, dtype=torch.float64, device=raw.device).expand(raw.shape)
-    smallest = torch.where(lower > 0, 1.01 * lower, lower)
-    inside = torch.minimum(torch.maximum(exact, smallest), torch.where(upper > 0, 0.99 * upper, upper))
-    module.initialize(**{name: inside.to(raw.dtype)})

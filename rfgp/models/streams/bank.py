@@ -15,6 +15,7 @@ from ...likelihoods import ComplexNormal, MultivariateNormal
 from ..spectral_evidence import learn_from_statistics
 from ..weight_space.model import WeightSpaceGP
 from .forgetting import Forgetting
+from .grid_members import GridMembers, SolvedMembers
 from .window import SlidingWindow
 
 _NEGLIGIBLE = 1e-9
@@ -60,8 +61,21 @@ class LengthscaleBank:
         if stream.has_rows:
             raise ValueError("expected a stream without rows, got one that has begun; update the bank with its rows")
         self.learn_every = None if learn_every is None else checks.positive_integer("learn_every", learn_every)
-        self.streams = [_scaled(stream, factor) for factor in self.factors]
+        self._streams = [_scaled(stream, factor) for factor in self.factors]
         self._num_new = self._num_since_move = 0
+        self._are_behind = False
+        self._members: GridMembers | None = None
+        self._known: SolvedMembers | None = None
+
+    @property
+    def streams(self) -> list[SlidingWindow | Forgetting]:
+        """The streams of the members."""
+        if self._are_behind:
+            first: Any = self._streams[0]
+            for stream in self._streams[1:]:
+                stream.follow(first)
+            self._are_behind = False
+        return self._streams
 
     @property
     def models(self) -> list[WeightSpaceGP]:
@@ -73,17 +87,15 @@ class LengthscaleBank:
 
         :raises ValueError: for bad data; the bank stays as it was.
         """
-        first, *others = self.streams
+        first, *others = self._streams
         first.update(x, y, noise)
-        for stream in others:
-            if stream.model.sums_hold:
-                stream.follow(first)
-            else:
+        self._known, self._are_behind = None, first.model.sums_hold
+        if not first.model.sums_hold:
+            for stream in others:
                 stream.update(x, y, noise)
         self._num_new, self._num_since_move = self._num_new + len(x), self._num_since_move + len(x)
         if self.learn_every is not None and self._num_new >= self.learn_every:
-            for model in self.models:
-                learn_from_statistics(model)
+            self._learn()
             self._num_new = 0
         self._move()
         return self
@@ -91,6 +103,8 @@ class LengthscaleBank:
     @property
     def log_evidences(self) -> Tensor:
         """The log evidence of every member, (K,), in float64."""
+        if solved := self._solved():
+            return solved.log_evidences.clone()
         with torch.no_grad():
             return torch.stack([model.log_marginal_likelihood() for model in self.models])
 
@@ -111,15 +125,37 @@ class LengthscaleBank:
 
     def posterior(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
         """The posterior of the function at inputs (..., N, d), with the moments of the mixture."""
+        if solved := self._solved():
+            return solved.distribution(x, _NEGLIGIBLE, has_noise=False)
         return self._mixture([model.posterior for model in self.models], x)
 
     def predictive(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
         """The distribution of new observations at inputs, with the noise of every member, as :meth:`posterior`."""
+        if solved := self._solved():
+            return solved.distribution(x, _NEGLIGIBLE, has_noise=True)
 
         def observed(model: Any) -> Any:
             return lambda points: model.likelihood(model.posterior(points))
 
         return self._mixture([observed(model) for model in self.models], x)
+
+    def _learn(self) -> None:
+        """Learn noise variance, output scale and mean of every member."""
+        if self._solved() and self._members:
+            self._members.learn(self._streams[0].model.statistics)
+            self._known = None
+        else:
+            for model in self.models:
+                learn_from_statistics(model)
+
+    def _solved(self) -> SolvedMembers | None:
+        """The solutions of all members, where these have one set of sums."""
+        models = [stream.model for stream in self._streams]
+        if self._members is None or not self._members.is_current:
+            self._members, self._known = GridMembers.of(models), None
+        if self._known is None and self._members is not None:
+            self._known = self._members.solved(models[0].statistics)
+        return self._known
 
     def _mixture(self, makers: Sequence[Any], x: Tensor) -> MultivariateNormal | ComplexNormal:
         weights = self.weights.tolist()
@@ -129,7 +165,7 @@ class LengthscaleBank:
 
     def _move(self) -> None:
         """Let a member beyond an edge take the place of the one at the other end, where the best is at that edge."""
-        first = self.streams[0]
+        first = self._streams[0]
         if not isinstance(first, SlidingWindow) or self._num_since_move < first.size:
             return
         self._num_since_move = 0
@@ -138,13 +174,16 @@ class LengthscaleBank:
             return
         beside = 1 if best == 0 else best - 1
         step = self.factors[best] / self.factors[beside]
-        stream: Any = _scaled(self.streams[best], step).refit()
-        streams, factors = list(self.streams), list(self.factors)
+        stream: Any = _scaled(self.streams[best], step)
+        if not stream.model.sums_hold:
+            stream.refit()
+        streams, factors = list(self._streams), list(self.factors)
         place, gone = (0, -1) if best == 0 else (len(streams) - 1, 0)
         del streams[gone], factors[gone]
         streams.insert(place, stream)
         factors.insert(place, self.factors[best] * step)
-        self.streams, self.factors = streams, factors
+        self._streams, self.factors = streams, factors
+        self._members = None
 
 
 def _scaled(stream: Any, factor: float) -> Any:
