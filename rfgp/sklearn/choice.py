@@ -28,9 +28,8 @@ _SHARE_OF_TIME = 0.25
 _SMALLEST_GAIN = 0.03
 """More neighbors cost more: they are taken where a target gains so many nats."""
 _MOST_CELLS = 8
-_ROWS_PER_WEIGHT, _MOST_COLUMNS, _GAIN_OF_MAP = 10, 17, 0.02
-"""Rows for every weight of a linear map, with fewer of which it follows noise; the columns for whose weights the rows
-of a comparison are as many; and the nats that a map has to gain."""
+_ROWS_PER_WEIGHT, _GAIN_OF_MAP = 10, 0.02
+"""Rows for every weight of a linear map, with fewer of which it follows noise, and the nats that it has to gain."""
 _OF_MAPS = ("matern52", "matern32")
 """What is chosen from with a map: with it the Gaussian kernel is confident where functions are not so smooth."""
 _NEGLIGIBLE_GAIN = 0.005
@@ -69,7 +68,7 @@ def chosen_parts(make: MakeParts, kernel: str | Kernel, x: Tensor, y: Tensor, de
     options = {name: make(name) for name in names}
     chosen, _ = _best(options, x, y, deadline)
     num_columns = x.shape[-1]
-    if not 2 <= num_columns <= _MOST_COLUMNS or len(x) < _ROWS_PER_WEIGHT * num_columns**2 or not deadline.allows():
+    if num_columns < 2 or len(x) < _ROWS_PER_WEIGHT * num_columns**2 or not deadline.allows():
         return options[chosen]._replace(is_tuned=True)
     mapped = {name: _with_map(options[name], x) for name in _OF_MAPS}
     best, scores = _best({"lengthscales": options[chosen], **mapped}, x, y, deadline, is_tuned=True)
