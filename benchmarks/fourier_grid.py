@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import finufft
 import gpytorch
 import numpy as np
 import torch
@@ -27,7 +28,7 @@ from torch import Tensor
 import rfgp
 from rfgp.models import WeightSpaceGP
 
-LENGTHSCALE, NOISE, WAVES, NUM_TEST = 0.15, 0.3, 400, 2000
+LENGTHSCALE, NOISE, WAVES, NUM_TEST = 0.15, 0.3, 50_000, 2000
 
 
 def drawn(kernel: str, dim: int, generator: torch.Generator) -> Any:
@@ -37,10 +38,12 @@ def drawn(kernel: str, dim: int, generator: torch.Generator) -> Any:
         normal = torch.randn(WAVES, 3, generator=generator, dtype=torch.float64)
         frequencies = frequencies * (3.0 / normal.square().sum(-1, keepdim=True)).sqrt()
     phases = 2.0 * math.pi * torch.rand(WAVES, generator=generator, dtype=torch.float64)
+    transform = getattr(finufft, f"nufft{dim}d3")
 
     def function(x: Tensor) -> Tensor:
-        parts = [torch.cos(rows @ frequencies.mT + phases).sum(-1) for rows in x.split(20_000)]
-        return math.sqrt(2.0 / WAVES) * torch.cat(parts)
+        points, waves = ([part[:, axis].contiguous().numpy() for axis in range(dim)] for part in (x, frequencies))
+        found = transform(*waves, torch.exp(1j * phases).numpy(), *points, eps=1e-9, isign=1, nthreads=1)
+        return math.sqrt(2.0 / WAVES) * torch.from_numpy(found.real.copy())
 
     return function
 

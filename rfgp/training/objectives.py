@@ -29,6 +29,7 @@ from ..data.row_noise import WeightedNoise, noise_parts
 from ..inference import noise_model
 from ..inference.sums.mean_basis import basis
 from ..kernels.observation import check_observed_mean
+from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..models import WeightSpaceGP
 from ..models.weight_space.row_summation import checked_rows
 from .moments import DataMoments, data_moments
@@ -37,6 +38,7 @@ from .starts import random_rows
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 """Gradients per row and e-fold of a parameter that count as zero."""
 _SAMPLE = 1000
+_KNOWN_NOISE = (FixedNoiseGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood)
 
 
 class Objective(abc.ABC):
@@ -202,7 +204,7 @@ class WeightSpaceObjective(Objective):
             return self.x, self.y, self.noise
         noise, likelihood = self.noise, self.model.likelihood
         variances, weights = noise_parts(noise)
-        if variances is None and type(likelihood) is FixedNoiseGaussianLikelihood:
+        if variances is None and type(likelihood) in _KNOWN_NOISE:
             variances = likelihood.noise_covar.noise
             noise = variances if weights is None else WeightedNoise(weights, variances)
         return self.x[rows], self.y[rows], None if noise is None else noise[rows]

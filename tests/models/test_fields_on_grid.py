@@ -209,6 +209,19 @@ def test_the_exact_kernel_learns_from_few_rows_with_known_noise():
     torch.testing.assert_close(found, wanted, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.parametrize("has_gaps", (False, True))
+def test_training_asks_the_likelihood_for_noise_that_it_knows(has_gaps):
+    x = points(200)
+    y = torch.cos(3.0 * x) + 0.1 * torch.randn(200, 2, dtype=DTYPE, generator=torch.Generator().manual_seed(4))
+    if has_gaps:
+        y[::7, 0] = math.nan
+    likelihood = MultitaskFixedNoiseGaussianLikelihood(torch.full((200, 2), 0.01, dtype=DTYPE))
+    model = WeightSpaceGP(on_grid(CurlFreeKernel(gaussian()), x, None), likelihood)
+    rfgp.fit(model, x, y, max_evaluations=5, progress=False)
+    error = (model.posterior(x).mean.detach() - torch.cos(3.0 * x)).square().mean()
+    assert float(error) < 4.0 * 0.01 * model.covar_module.num_scalar_features / 400
+
+
 def test_states_and_training_take_fields(tmp_path):
     x = points(300)
     flow = torch.stack([torch.cos(5.0 * x[:, 0]), torch.sin(5.0 * x[:, 1])], dim=-1)
