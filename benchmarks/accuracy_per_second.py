@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from accuracy import ours, peers, plain
+from accuracy import ours, peers, plain, recursive
 from accuracy.rows import CLASSES, COUNTS, IMAGES, SETS, Method, load, measured
 from common import (
     HERE,
@@ -60,6 +60,7 @@ FAMILIES = {
     "scikit-learn, gradient boosting": plots.COLORS[7],
     "scikit-learn": "#AAAAAA",
     "GPBoost": plots.EXACT,
+    "xRFM": "#555555",
 }
 GAUSSIAN_PROCESSES = ("GPyTorch", "scikit-learn, exact", "scikit-learn, Nystroem", "GPBoost")
 FROM_SECONDS = 5.0
@@ -82,7 +83,7 @@ def methods(name: str) -> dict[str, Method]:
     if name in CLASSES:
         two = ours.TWO_CLASSES if CLASSES[name] == 2 else {}
         return {**ours.CLASSIFIERS, **two, **plain.CLASSES, **peers.CLASSIFIERS}
-    return {**ours.NUMBERS, **plain.NUMBERS, **peers.NUMBERS}
+    return {**ours.NUMBERS, **plain.NUMBERS, **recursive.NUMBERS, **peers.NUMBERS}
 
 
 def vecchia(name: str) -> list[str]:

@@ -1,8 +1,10 @@
-"""A million measurements in two inputs on a Fourier grid: fit with all parameters, predictions, and a map.
+"""A million measurements in one and two inputs on a Fourier grid: fit with all parameters, predictions, and a map.
 
-Functions are drawn from a Gaussian and from a Matern-3/2 prior of lengthscale 0.15 and variance 1, and have noise of
-deviation 0.3. Seconds are those of the processor, by one thread; memory is what the fit adds to data and libraries.
-Every case runs in a process of its own.
+In one input celerite2 and the Hilbert-space features of NumPyro (``grid_peers.py``) learn from the same measurements,
+where ``--peers-python`` names an interpreter with ``pip install celerite2 numpyro``. Functions are drawn from a
+Gaussian and from a Matern-3/2 prior of lengthscale 0.15 and variance 1, and have noise of deviation 0.3. Seconds are
+those of the processor, by one thread; memory is what the fit adds to data and libraries. Every case runs in a process
+of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import gpytorch
+import numpy as np
 import torch
 from common import arguments, environment, in_process, markdown, write
 from torch import Tensor
@@ -47,14 +50,20 @@ def peak() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
 
 
-def case(kernel: str, num_rows: int, num_features: int, map_points: int, dim: int = 2) -> dict[str, Any]:
-    """Seconds, memory, errors and coverage of one fit."""
-    torch.set_num_threads(1)
+def measured(kernel: str, num_rows: int, dim: int) -> dict[str, Tensor]:
+    """Measurements of a function, and its values at other points."""
     generator = torch.Generator().manual_seed(0)
     function = drawn(kernel, dim, generator)
     x, x_test = (torch.rand(n, dim, generator=generator, dtype=torch.float64) for n in (num_rows, NUM_TEST))
     y = function(x) + NOISE * torch.randn(num_rows, generator=generator, dtype=torch.float64)
-    truth, before, start = function(x_test), peak(), time.process_time()
+    return {"x": x, "y": y, "x_test": x_test, "truth": function(x_test)}
+
+
+def case(kernel: str, num_rows: int, num_features: int | None, map_points: int, dim: int) -> dict[str, Any]:
+    """Seconds, memory, errors and coverage of one fit; None for an open number of features."""
+    torch.set_num_threads(1)
+    x, y, x_test, truth = measured(kernel, num_rows, dim).values()
+    before, start = peak(), time.process_time()
     base = gpytorch.kernels.RBFKernel() if kernel == "Gaussian" else gpytorch.kernels.MaternKernel(nu=1.5)
     exact = gpytorch.kernels.ScaleKernel(base).double()
     features = rfgp.approximate(exact, num_features, method="fourier_grid", train_inputs=x)
@@ -76,6 +85,8 @@ def case(kernel: str, num_rows: int, num_features: int, map_points: int, dim: in
         mapped = time.process_time() - began
     return {
         "kernel": kernel,
+        "method": "fourier_grid" if num_features is not None else "fourier_grid, open",
+        "inputs": dim,
         "rows": num_rows,
         "features": features.num_scalar_features,
         "approximate_seconds": made - start,
@@ -95,23 +106,44 @@ def case(kernel: str, num_rows: int, num_features: int, map_points: int, dim: in
     }
 
 
+def peers(python: str | None, num_rows: int) -> list[dict[str, Any]]:
+    """The same measurements in one input by others, or why not."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "data.npz"
+        values = measured("Matern-3/2", num_rows, 1)
+        np.savez(path, **{name: value.squeeze(-1).numpy() for name, value in values.items()})
+        for peer in ("celerite2", "hsgp"):
+            found = {"status": "not run: --peers-python names no interpreter that has it"}
+            if python is not None:
+                found = in_process([python, str(Path(__file__).with_name("grid_peers.py")), peer, str(path)], 900.0)
+            rows.append({"kernel": "Matern-3/2", "method": peer, "inputs": 1, "rows": num_rows, **found})
+    return rows
+
+
 def main() -> None:
     parser = arguments(__doc__, "fourier_grid")
-    parser.add_argument("--case", nargs=4, metavar=("KERNEL", "ROWS", "FEATURES", "POINTS"), help="one case, as JSON")
+    parser.add_argument("--peers-python", help="an interpreter that has celerite2 and numpyro")
+    names = ("KERNEL", "ROWS", "FEATURES", "POINTS", "INPUTS")
+    parser.add_argument("--case", nargs=5, metavar=names, help="one case, as JSON; FEATURES 0 for an open number")
     options = parser.parse_args()
     if options.case is not None:
-        kernel, *sizes = options.case
-        print(json.dumps(case(kernel, *map(int, sizes))))
+        kernel, num_rows, num_features, map_points, dim = options.case
+        found = case(kernel, int(num_rows), int(num_features) or None, int(map_points), int(dim))
+        print(json.dumps(found))
         return
-    chosen = ("10000", "101", "10000") if options.quick else ("1000000", "841", "100000000")
+    num_rows, width, large, small = (10_000, 101, 10_000, 100) if options.quick else (10**6, 841, 10**8, 10**4)
+    sizes = ((width, large, 2), (0, small, 2), (0, small, 1))
+    cases = [(kernel, *map(str, (num_rows, *size))) for size in sizes for kernel in ("Gaussian", "Matern-3/2")]
     command = [sys.executable, __file__, "--case"]
-    rows = [in_process([*command, kernel, *chosen], 900.0) for kernel in ("Gaussian", "Matern-3/2")]
+    rows = [in_process([*command, *chosen], 900.0) for chosen in cases]
+    rows += peers(options.peers_python, num_rows)
     write(options.out, {"environment": environment(), "cases": rows})
-    names = list(dict.fromkeys(name for row in rows for name in row))
+    shown = list(dict.fromkeys(name for row in rows for name in row))
     print(
         markdown(
             ["", *(str(row.get("kernel")) for row in rows)],
-            [[name, *(_text(row, name) for row in rows)] for name in names[1:]],
+            [[name, *(_text(row, name) for row in rows)] for name in shown[1:]],
         )
     )
 

@@ -94,6 +94,7 @@ ESTIMATORS: dict[str, Method] = {
 }
 NUMBERS: dict[str, Method] = {
     **ESTIMATORS,
+    'rfgp, kernel="matern52"': estimator(kernel="matern52"),
     'rfgp, noise="student"': estimator(noise="student"),
     "rfgp, Fourier, D = 1024": estimator(method="fourier_orthogonal", num_features=1024, block_size=None),
     **{f"rfgp, landmarks, M = {width}": estimator(num_features=width, block_size=None) for width in (512, 1024)},

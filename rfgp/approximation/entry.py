@@ -30,7 +30,10 @@ def approximate(
         them; for one task per row a product with an IndexKernel.
     :param num_features: the number of columns D (of scalar columns, for several outputs); fewer come out where exact
         parts, such as a linear kernel, need fewer, or where the parts of a sum or product leave some over. None, for
-        "fourier_grid", takes as many as lose little of the kernel, up to 1,800.
+        "fourier_grid", takes all frequencies of which N rows tell more than a fifth of what the prior does, up to 1,801
+        features: :math:`N (2 \pi)^d S(\omega) > \sigma^2 V / 5` with the spectral density S and the volume V of the
+        box. N is the number of ``train_inputs``, but at least 1,000, and the noise :math:`\sigma^2` a hundredth of the
+        variance, until :func:`rfgp.fit` knows both.
     :param input_dim: the number of columns of the inputs; default: that of ``train_inputs``, ``active_dims`` or ARD,
         else of the first inputs the kernel sees.
     :param method: "auto", the name of a method, or a FeatureMap of ``num_features`` columns. "auto" takes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple
 
 import torch
@@ -21,8 +21,14 @@ _STEPS = torch.linspace(-1.0, 1.0, 9, dtype=torch.float64)
 _LARGEST_ORDER = 4096
 _SPARE = {1: 1.0, 2: 2.0, 3: 4.0}
 """How many more orders a box has than those of the largest weights that are taken of it."""
-_ENOUGH, _SIZES = 0.05, tuple(int(100 * 1.25**k) | 1 for k in range(14))
-"""What may be lost, relative to the variance, where the number of features is open; the numbers that are tried."""
+MOST_FEATURES = 1801
+"""The largest number of features that is taken without being asked for: a second for an evidence with its gradient."""
+_TOLD = 0.2
+"""Frequencies are left out of which rows tell less than this share of what the prior does."""
+_SLACK = 2.0
+"""How much more may be lost before other frequencies are taken."""
+_PERIODS = ((0.001, 600), (0.003, 600), (0.01, 600), (0.03, 600), (0.1, MOST_FEATURES), (0.3, math.inf))
+"""Tolerances for copies of the data, and the numbers of features up to which they are taken."""
 
 
 Weights = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
@@ -52,16 +58,37 @@ class GridChoice:
         self.extent = bounds[1] - bounds[0]
         self.prior = values(torch.zeros_like(bounds[:1])).squeeze(0)
 
-    def best(self, num_features: int | None) -> Loss:
-        """The grid of at most so many features that loses least, or with as few as lose little."""
+    def best(self, num_features: int | None, precision: float) -> Loss:
+        """The grid of at most so many features that loses least, or of all frequencies of which rows tell something.
+
+        :param precision: the number of rows, times the variance of the function over that of the noise.
+        """
         if num_features is not None:
             return self._best_of(num_features)
-        found = self._best_of(_SIZES[0])
-        for size in _SIZES[1:]:
-            if found.lost <= _ENOUGH:
+        for tolerance, most in _PERIODS:
+            spacing = self._spacing(tolerance)
+            orders, told = self.told(spacing, precision, MOST_FEATURES // 2)
+            orders = orders[told > _TOLD]
+            if 2 * len(orders) + 1 < most:
                 break
-            found = self._best_of(size)
-        return found
+        return self.loss(FrequencyGrid(orders, spacing, self.bounds))
+
+    def has_all(self, grid: FrequencyGrid, precision: float) -> bool:
+        """Whether a grid has nearly all frequencies of which rows tell something, and a long enough period."""
+        orders, told = self.told(grid.spacing, precision, len(grid.orders) + MOST_FEATURES)
+        is_there = torch.isin(_numbers(orders), _numbers(grid.orders))
+        _, tolerance = min((most, -level) for level, most in _PERIODS if grid.num_features < most)
+        margins = 2.0 * math.pi / grid.spacing - self.extent
+        copies = max(
+            float(values[min(int((distances < margin).sum()), len(values) - 1)])
+            for margin, (distances, values) in zip(margins, self._reaches, strict=True)
+        )
+        return bool((told[~is_there] <= _SLACK * _TOLD).all()) and copies <= -_SLACK * tolerance
+
+    def told(self, spacing: Tensor, precision: float, count: int) -> tuple[Tensor, Tensor]:
+        """The orders (H, d) of the largest weights, and what rows tell of each over what the prior does, (H,)."""
+        orders = self._largest(spacing, count)
+        return orders, precision * self._relative(orders, spacing)[1:] * self._periods(spacing)
 
     def loss(self, grid: FrequencyGrid) -> Loss:
         """What is lost with a grid: what it cuts off, and errors at some differences in the box but for a constant."""
@@ -81,11 +108,19 @@ class GridChoice:
     def _best_of(self, num_features: int) -> Loss:
         choices = []
         for tolerance in _TOLERANCES:
-            margin = [distance[int((value[:-1] > tolerance).sum())] for distance, value in self._reaches]
-            spacing = 2.0 * math.pi / (self.extent + torch.stack(margin))
+            spacing = self._spacing(tolerance)
             orders = self._largest(spacing, (num_features - 1) // 2)
             choices.append(self.loss(FrequencyGrid(orders, spacing, self.bounds)))
         return min(choices, key=lambda choice: choice.lost)
+
+    def _spacing(self, tolerance: float) -> Tensor:
+        """The spacing (d,) with which values of the kernel at copies of the data are below a tolerance."""
+        margin = [distance[int((value[:-1] > tolerance).sum())] for distance, value in self._reaches]
+        return 2.0 * math.pi / (self.extent + torch.stack(margin))
+
+    def _periods(self, spacing: Tensor) -> float:
+        """The volume of a period over that of the box: of so many frequencies the rows see one."""
+        return float((2.0 * math.pi / (spacing * self.extent)).prod())
 
     @functools.cached_property
     def _some_values(self) -> tuple[Tensor, Tensor]:
@@ -145,6 +180,31 @@ class FieldGridChoice(GridChoice):
 
     def of_copies(self, error: Tensor) -> Tensor:
         return error.abs().amax(0)
+
+
+def common_grid(
+    choices: Sequence[GridChoice], precisions: Sequence[float], sizes: Sequence[int | None]
+) -> FrequencyGrid:
+    """One grid for kernels in a box: the period of the one with most features, and all frequencies that one has there.
+
+    :param sizes: how many features each may have; the largest of these are as many as the grid may have.
+    """
+    bests = [choice.best(size, level).grid for choice, size, level in zip(choices, sizes, precisions, strict=True)]
+    widest = max(bests, key=lambda grid: grid.num_features)
+    most = max(MOST_FEATURES if size is None else size for size in sizes) // 2
+    parts = [choice.told(widest.spacing, level, most) for choice, level in zip(choices, precisions, strict=True)]
+    orders, told = (torch.cat(part) for part in zip(*parts, strict=True))
+    unique, places = _numbers(orders).unique(return_inverse=True)
+    largest = told.new_zeros(len(unique)).scatter_reduce(0, places, told, "amax")
+    each = orders.new_zeros(len(unique), orders.shape[-1]).index_copy(0, places, orders)
+    chosen = largest.argsort(descending=True, stable=True)[:most]
+    return widest._replace(orders=each[chosen[largest[chosen] > _TOLD]])
+
+
+def _numbers(orders: Tensor) -> Tensor:
+    """A number for each of some orders (H, d), (H,)."""
+    powers = (4 * _LARGEST_ORDER) ** torch.arange(orders.shape[-1], device=orders.device)
+    return (orders * powers).sum(-1)
 
 
 def bounds_of(x: Tensor) -> Tensor:

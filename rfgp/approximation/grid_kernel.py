@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ from ..kernels.operator_valued import without_dims
 from ..linalg.frequency_grid import FrequencyGrid
 from .exact_parameters import ExactParameters
 from .family import family
-from .grid_choice import GridChoice, bounds_of
+from .grid_choice import GridChoice, bounds_of, common_grid
 from .map_holder import GridHolder
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
 from .reference_tensor import reference_tensor
@@ -27,6 +27,12 @@ from .waves import Waves
 MOST_COLUMNS = 3
 _BETTER, _NEGLIGIBLE = 0.5, 0.01
 """A grid is replaced by one with which at most this share of what it loses is lost, if that is not negligible."""
+_FEWER = 0.5
+"""A grid that has all frequencies is replaced by one with at most this share of them."""
+_MUCH = 0.1
+"""With this share of the rows those that a grid lacks would not matter, where it lacks little."""
+_FEWEST_ROWS, _NOISE = 1000, 0.01
+"""Rows that are to be expected at least, and their noise, relative to the variance of the function."""
 
 
 class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
@@ -42,7 +48,8 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
     :param base_kernel: an exact kernel with a spectral density: a sum, scaled or not, of stationary kernels of some
         columns, their products over different columns, and products with periodic kernels.
     :param grid: the frequencies, and the box in which inputs lie.
-    :param num_features: how many features the grid may have for other parameters; default: as many as lose little.
+    :param num_features: how many features the grid may have for other parameters; default: as many as rows tell from
+        noise, see :func:`rfgp.approximate`.
     :raises ValueError: for a kernel without a spectral density, or more than three columns.
 
     Source: Greengard, Rachh and Barnett (2022), arXiv 2210.10210.
@@ -115,14 +122,31 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
         return Waves((zero_and(self.orders) * self.spacing).to(like), weights.sqrt().unsqueeze(-1).to(like))
 
     @torch.no_grad()
-    def regrid(self) -> bool:
-        """Take the best grid for the present parameters where much less is lost with it, and say whether."""
-        grids = self.choice(self.base_kernel, self.bounds.double())
-        best, present = grids.best(self.num_features), grids.loss(self.active_frequency_grid)
-        is_better = best.lost < _BETTER * present.lost and present.lost > _NEGLIGIBLE
-        if is_better:
+    def regrid(self, precision: float, is_read: bool = True) -> bool:
+        """Take the best grid for the present parameters, and say whether it is another one.
+
+        :param precision: that of the rows, see :meth:`GridChoice.best`.
+        :param is_read: whether rows have been summed for the present grid, so that another one must be much better.
+        """
+        grids, grid = self.choice(self.base_kernel, self.bounds.double()), self.active_frequency_grid
+        best = grids.best(self.num_features, precision)
+        is_other = not torch.equal(best.grid.orders, grid.orders) or not torch.equal(best.grid.spacing, grid.spacing)
+        if is_other and is_read:
+            is_open = self.num_features is None
+            if is_open and grids.has_all(grid, precision):
+                is_other = best.grid.num_features < _FEWER * grid.num_features
+            elif not is_open or not grids.has_all(best.grid, precision):
+                lost = grids.loss(grid).lost
+                is_other = best.lost < _BETTER * lost and lost > _NEGLIGIBLE
+        if is_other:
             self.orders, self.spacing = best.grid.orders, best.grid.spacing.to(self.spacing)
-        return is_better
+        return is_other
+
+    @torch.no_grad()
+    def lacks_frequencies(self, precision: float) -> bool:
+        """Whether rows of a precision tell much of frequencies that a grid of an open number of features lacks."""
+        grids = self.choice(self.base_kernel, self.bounds.double())
+        return self.num_features is None and not grids.has_all(self.active_frequency_grid, _MUCH * precision)
 
     @staticmethod
     def choice(kernel: Kernel, bounds: Tensor) -> GridChoice:
@@ -198,10 +222,28 @@ def grid_kernel(
         )
 
     num_features = None if request.is_open_ended else request.num_features
+    precision = max(x.shape[-2], _FEWEST_ROWS) / _NOISE
     with torch.no_grad():
-        return kind(kernel, kind.choice(kernel, bounds).best(num_features).grid, num_features)
+        return kind(kernel, kind.choice(kernel, bounds).best(num_features, precision).grid, num_features)
 
 
-def regrid(kernel: torch.nn.Module) -> bool:
-    """Give the grids inside a kernel other frequencies where their parameters have others; whether any has changed."""
-    return any([part.regrid() for part in kernel.modules() if isinstance(part, FourierGridKernel)])
+def regrid(kernel: torch.nn.Module, precision: float, is_read: bool) -> bool:
+    """Give the grids inside a kernel other frequencies, see :meth:`FourierGridKernel.regrid`; whether any changed."""
+    return any([part.regrid(precision, is_read) for part in grids_in(kernel)])
+
+
+@torch.no_grad()
+def share_grid(kernels: Sequence[FourierGridKernel], precisions: Sequence[float]) -> None:
+    """Give kernels one grid for the box around theirs, and rows of a precision for each."""
+    low, high = torch.stack([kernel.bounds.double() for kernel in kernels]).unbind(1)
+    bounds = torch.stack([low.amin(0), high.amax(0)])
+    choices = [kernel.choice(kernel.base_kernel, bounds) for kernel in kernels]
+    grid = common_grid(choices, precisions, [kernel.num_features for kernel in kernels])
+    for kernel in kernels:
+        kernel.orders = grid.orders.clone()
+        kernel.spacing, kernel.bounds = grid.spacing.to(kernel.spacing), bounds.to(kernel.bounds)
+
+
+def grids_in(kernel: torch.nn.Module) -> list[FourierGridKernel]:
+    """The kernels with grids inside a kernel."""
+    return [part for part in kernel.modules() if isinstance(part, FourierGridKernel)]

@@ -6,6 +6,8 @@ from .decomposable import DecomposableKernel
 from .divergence_free import DivergenceFreeKernel
 from .dot_product import DotProductKernel, ExponentialDotProductKernel
 from .helmholtz import HelmholtzKernel
+from .input_transform import InputTransformKernel
+from .input_transforms import KumaraswamyWarp, LinearMap, SinhArcsinhWarp
 from .laplace import LaplaceKernel
 from .observation import ObservationKernel
 from .observed import LinearlyObservedKernel
@@ -26,11 +28,15 @@ __all__ = [
     "ExponentialDotProductKernel",
     "GraphLaplacianCovariance",
     "HelmholtzKernel",
+    "InputTransformKernel",
+    "KumaraswamyWarp",
     "LaplaceKernel",
+    "LinearMap",
     "LinearlyObservedKernel",
     "ObservationKernel",
     "OperatorValuedKernel",
     "OpticalKernel",
+    "SinhArcsinhWarp",
     "SkewedChiSquaredKernel",
     "SpectralDensityKernel",
     "StationaryKernel",

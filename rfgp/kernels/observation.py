@@ -16,6 +16,7 @@ from .._support.torch_names import has_values
 from ..functionals import Gradient, Value
 from ..functionals.observations import ObservationRows, num_columns, split
 from ..functionals.observations.quadrature import extents, nodes
+from .changed_inputs import ChangesInputs
 from .checked import CheckedKernel
 from .laplace import LaplaceKernel
 from .observed import LinearlyObservedKernel
@@ -25,10 +26,9 @@ _ENTRIES = 2**24
 """Covariances between nodes that are held at a time: 128 MiB in float64."""
 
 
-class ObservesRows:
+class ObservesRows(ChangesInputs):
     """What the exact kernel of observations and the one with features share: how rows are taken apart."""
 
-    base_kernel: Any
     input_dim: Any
 
     @property

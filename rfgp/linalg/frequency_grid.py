@@ -130,6 +130,18 @@ def cross_of_lags(lags: Tensor, orders: Tensor) -> Tensor:
     return torch.cat([cosines[..., zero, None], root * cosines[..., single], root * sines[..., single]], dim=-1)
 
 
+def series_of_weights(weights: Tensor, orders: Tensor) -> Tensor:
+    """The coefficients (S, 2, (2 h_1 + 1) ... (2 h_d + 1)) of cosines and sines in functions of weights (D, S)."""
+    half, scaled = half_of(orders), math.sqrt(2.0) * weights[1:].mT
+    sizes = [2 * h + 1 for h in half]
+    strides = [math.prod(sizes[axis + 1 :]) for axis in range(len(sizes))]
+    places = ((orders + orders.new_tensor(half)) * orders.new_tensor(strides)).sum(-1)
+    series = weights.new_zeros(weights.shape[-1], 2, math.prod(sizes))
+    series[:, 0, math.prod(sizes) // 2] = weights[0]
+    series[:, :, places] = scaled.unflatten(-1, (2, -1))
+    return series
+
+
 def lag_half(orders: Tensor) -> tuple[int, ...]:
     """The largest difference of frequencies of every input, in units of the spacing."""
     return tuple(2 * h for h in half_of(orders))

@@ -13,6 +13,15 @@ _ENTRIES = 2**23
 """Up to so many columns a tree finds near rows faster than all distances do, so many of which are held at a time."""
 
 
+def scaled_points(x: Tensor, scales: Tensor) -> Tensor:
+    """Inputs (n, d) times scales (d,), without columns of zeros, or times a matrix (d, r); in float64 on the CPU."""
+    rows = x.detach().double()
+    if scales.dim() > 1:
+        return (rows @ scales).cpu()
+    seen = scales != 0 if bool(scales.any()) else slice(0, 1)
+    return (rows[:, seen] * scales[seen]).cpu()
+
+
 class NearestRows:
     """Finds the rows of points (N, d) that are nearest to others; with many columns up to the rounding of float32."""
 

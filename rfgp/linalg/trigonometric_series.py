@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .exponential_sums import exponentials, series_values
+from .exponential_sums import exponentials, has_fft, series_values
 
 _SPARE = 4
 """A table of points may have so many times as many entries as there are points."""
@@ -52,6 +52,13 @@ class TrigonometricSeries:
         self._values = torch.complex(cosines, sines).reshape(len(coefficients), *(2 * h + 1 for h in half))
         self._half = half
         self._waves: tuple[Tensor, Tensor] | None = None
+
+    def values(self, phases: Tensor) -> Tensor | None:
+        """The functions at points (N, d), (S, N); None where these are scattered, and no ``finufft`` is at hand."""
+        table = PointTable.of(phases)
+        if table is not None:
+            return self.at(table)
+        return self.at_points(phases) if has_fft() and phases.device.type == "cpu" else None
 
     def at(self, table: PointTable) -> Tensor:
         """The functions at the points of a table, (S, N)."""

@@ -19,6 +19,8 @@ class FunctionSamples:
 
     The functions are differentiable in x, and keep their values when the model changes. ``samples[i]`` is one of them,
     from (..., q, d) to (..., q); a slice is a FunctionSamples. Pickled ones have no gradients in the parameters.
+    On a Fourier grid, points (q, d) of a regular grid cost little under ``torch.no_grad()``, for one transform serves
+    all points that share coordinates.
 
     :param draws: the functions.
     :param num_functions: their number S.

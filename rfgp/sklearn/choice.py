@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from ..models import WeightSpaceGP
 from ..training.comparison import compare, neighbor_score
 from ..training.timing import Deadline
 from .kernels import KERNELS as NAMED
+from .kernels import fix_maps, mapped_kernel
 
 KERNELS = ("matern32", "rbf", "matern52")
 """What "auto" chooses from, for several outputs from the Matern kernels; the first where targets are missing."""
@@ -26,6 +28,10 @@ _SHARE_OF_TIME = 0.25
 _SMALLEST_GAIN = 0.03
 """More neighbors cost more: they are taken where a target gains so many nats."""
 _MOST_CELLS = 8
+_ROWS_PER_WEIGHT, _GAIN_OF_MAP = 10, 0.02
+"""Rows for every weight of a linear map, with fewer of which it follows noise, and the nats that it has to gain."""
+_OF_MAPS = ("matern52", "matern32")
+"""What is chosen from with a map: with it the Gaussian kernel is confident where functions are not so smooth."""
 _NEGLIGIBLE_GAIN = 0.005
 """Nats per target by which another kernel has to be better than the first ones: less is chance."""
 
@@ -60,11 +66,34 @@ def chosen_parts(make: MakeParts, kernel: str | Kernel, x: Tensor, y: Tensor, de
         return make(KERNELS[0])
     names = KERNELS[::2] if y.dim() > 1 else KERNELS
     options = {name: make(name) for name in names}
+    chosen, _ = _best(options, x, y, deadline)
+    num_columns = x.shape[-1]
+    if num_columns < 2 or len(x) < _ROWS_PER_WEIGHT * num_columns**2 or not deadline.allows():
+        return options[chosen]._replace(is_tuned=True)
+    mapped = {name: _with_map(options[name], x) for name in _OF_MAPS}
+    best, scores = _best({"lengthscales": options[chosen], **mapped}, x, y, deadline, is_tuned=True)
+    if best == "lengthscales" or scores[best] < scores["lengthscales"] + _GAIN_OF_MAP * y.numel() / len(y):
+        return options[chosen]._replace(is_tuned=True)
+    fix_maps(mapped[best].kernel)
+    return mapped[best]._replace(is_tuned=True)
+
+
+def _best(
+    options: dict[str, Parts], x: Tensor, y: Tensor, deadline: Deadline, is_tuned: bool = False
+) -> tuple[str, dict[str, float]]:
+    """The first of those that predict held-out rows about best, and the scores of all, which are tuned."""
     limit = deadline.share(_SHARE_OF_TIME).left if deadline.is_set else None
+    probes = {name: _probe(parts, x) for name, parts in options.items()}
     with torch.enable_grad():
-        scores = compare({name: _probe(parts, x) for name, parts in options.items()}, x, y, time_limit=limit)
+        scores = compare(probes, x, y, time_limit=limit, initialize=not is_tuned)
     least = max(scores.values()) - _NEGLIGIBLE_GAIN * y.numel() / len(y)
-    return options[next(name for name in names if scores[name] >= least)]._replace(is_tuned=True)
+    return next(name for name in options if scores[name] >= least), scores
+
+
+def _with_map(parts: Parts, x: Tensor) -> Parts:
+    """A copy of the parts with a linear map of the inputs in place of lengthscales."""
+    likelihood, mean = copy.deepcopy(parts.likelihood), copy.deepcopy(parts.mean)
+    return parts._replace(kernel=mapped_kernel(parts.kernel, x), likelihood=likelihood, mean=mean)
 
 
 def plain_kernel(kernel: str | Kernel) -> str | Kernel:

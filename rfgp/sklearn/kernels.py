@@ -16,8 +16,9 @@ from gpytorch.kernels import (
     RQKernel,
     ScaleKernel,
 )
-from torch import Generator
+from torch import Generator, Tensor
 
+from ..kernels import InputTransformKernel, LinearMap
 from ..linalg.sampling import drawing_from
 
 KERNELS: dict[str, Callable[[int], Kernel]] = {
@@ -41,6 +42,32 @@ def input_kernel(kernel: str | Kernel, num_columns: int) -> Kernel:
             f"expected a GPyTorch kernel or one of {', '.join(KERNELS)} for kernel, got {kernel!r}; choose one of these"
         )
     return KERNELS[kernel](num_columns).double()
+
+
+def mapped_kernel(kernel: Kernel, x: Tensor) -> Kernel:
+    """A copy of a kernel with a lengthscale per column, in whose place a linear map of the inputs (N, d) divides."""
+    copied = copy.deepcopy(kernel)
+    (stationary,) = [part for part in copied.modules() if isinstance(part, Kernel) and part.has_lengthscale]
+    linear = LinearMap(x)
+    linear.initialize(weight=torch.diag(1.0 / stationary.lengthscale.detach().reshape(-1)))
+    base = copy.deepcopy(stationary)
+    base.ard_num_dims = None
+    base.register_parameter("raw_lengthscale", torch.nn.Parameter(torch.zeros_like(base.raw_lengthscale[..., :1])))
+    base.lengthscale = 1.0
+    base.raw_lengthscale.requires_grad_(False)
+    for part in copied.modules():
+        for name, child in part.named_children():
+            if child is stationary:
+                setattr(part, name, InputTransformKernel(base, linear))
+    return copied
+
+
+def fix_maps(kernel: Kernel) -> None:
+    """Let linear maps of the inputs stay as they are, and lengthscales be learned in their place."""
+    for part in kernel.modules():
+        if isinstance(part, InputTransformKernel):
+            part.transform.requires_grad_(False)
+            part.base_kernel.raw_lengthscale.requires_grad_(True)
 
 
 def is_rough(kernel: Kernel) -> bool:

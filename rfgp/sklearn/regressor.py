@@ -60,8 +60,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
         GPyTorch kernel of standardized inputs, which is copied. "auto" takes the one of "matern32", "rbf" and
-        "matern52" that predicts held-out rows best, see :func:`rfgp.training.compare`; for several targets one of
-        the two Matern kernels, and "matern32" where some are missing.
+        "matern52" that predicts held-out rows best, see :func:`rfgp.training.compare`, or a Matern kernel with a
+        :class:`rfgp.kernels.LinearMap`; for several targets no "rbf", and "matern32" where some are missing.
     :param num_features: "auto" takes every row as a landmark of up to 1,000, which is the exact model, and else 512 or
         1,024, or what the time limit allows.
     :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".

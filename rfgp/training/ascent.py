@@ -124,7 +124,7 @@ class Maximizer:
     def _limit_message(self) -> str:
         if self.evaluations < self.limit:
             return "stopped at the time limit; raise time_limit to go on"
-        return f"stopped at the limit of {self.limit} evaluations; raise max_evaluations to go on"
+        return "stopped at the limit of evaluations; raise max_evaluations to go on"
 
     def _projected(self, at: Ascent) -> np.ndarray:
         return projected(at.gradient, at.point, self.lower, self.upper)

@@ -29,7 +29,7 @@ _ROWS_OF_STARTS = 128
 class Climb:
     """A maximization of the mean log density of the last rows of groups (n, m + 1).
 
-    :param is_tied: whether all lengthscales are multiplied by one number.
+    :param is_tied: whether all lengthscales are multiplied by one number, and transforms stay.
     """
 
     def __init__(
@@ -45,9 +45,11 @@ class Climb:
         self.conditional, self.groups, self.report = conditional, groups, report
         self.coordinates = Coordinates(conditional.parts, moments)
         self.start = self.coordinates.values()
-        lengths = self.coordinates.lengthscales
-        every = np.eye(len(lengths))
-        self.directions = np.vstack([lengths, every[~lengths]]).astype(float) if is_tied and lengths.any() else every
+        self.directions = np.eye(len(self.start))
+        if is_tied:
+            lengths, others = self.coordinates.lengthscales, ~self.coordinates.transforms
+            together = [lengths.astype(float)] if lengths.any() else []
+            self.directions = np.vstack([*together, self.directions[others & ~lengths]])
         tolerance = (_SHARE_OF_TIED if is_tied else _SHARE_OF_ERROR) * len(groups) ** -0.5
         lower, upper = self._bounds()
         self._maximizer = Maximizer(self._evaluate, lower, upper, limit, tolerance, _PRECISION, is_late)

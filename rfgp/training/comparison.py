@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from .._support import checks
-from ..approximation.input_units import input_units
+from ..approximation.input_scales import input_scales
+from ..linalg.nearest import scaled_points
 from ..models import WeightSpaceGP
 from .climb import mean_log_density
 from .conditionals import Conditional
+from .grid_comparison import compare_on_grid
 from .near_groups import near_groups, searches
 from .neighbors import NeighborObjective
 from .rollback import Rollback
@@ -30,18 +32,25 @@ def compare(
     *,
     noise: Tensor | None = None,
     time_limit: float | None = None,
+    initialize: bool = True,
 ) -> dict[str, float]:
     """Tune models for the same rows briefly, and return how well each predicts held-out rows, the best one first.
 
-    All lengthscales of a model are multiplied by one number first; the three best models learn one each. The models
-    keep these parameters, from which ``Neighbors(initialize=False)`` goes on; they are not conditioned.
+    Models on Fourier grids get one grid in common, whose sums over all rows are read once. They are compared by their
+    log evidence, with parameters that maximize it, and are left conditioned on the rows.
 
-    :param models: models that :class:`Neighbors` takes, by name.
+    Of other models all lengthscales are multiplied by one number first; the three best models learn one each. The
+    models keep these parameters, from which ``Neighbors(initialize=False)`` goes on; they are not conditioned.
+
+    :param models: models that :class:`Neighbors` takes, by name; on grids: models with the same columns of inputs, and
+        with likelihoods and means of one form.
     :param x: inputs (N, d).
     :param y: targets (N,) or (N, T), or labels (N,).
     :param noise: noise variances of the shape of y, for models with fixed noise.
     :param time_limit: seconds that it may take, about. Default: none.
-    :returns: the mean log density of held-out rows given the 64 rows near each, by name.
+    :param initialize: whether starting values come from the data; else all models are tuned from those that they have.
+    :returns: the mean log density of held-out rows given the 64 rows near each, or the log evidence over the number of
+        rows, by name.
     :raises ValueError: for no models, bad data, or a model that the strategy does not take; models stay as they were.
 
     >>> import gpytorch, rfgp, torch
@@ -57,17 +66,21 @@ def compare(
         raise ValueError("expected models to compare, got none; pass a dict of models")
     if time_limit is not None:
         checks.positive("time_limit", time_limit, "seconds, such as 10")
+    is_first = checks.flag("initialize", initialize)
     deadline = Deadline.after(time_limit)
     before = [Rollback(model) for model in models.values()]
     try:
+        if all(model.sums_hold for model in models.values()):
+            return compare_on_grid(models, x, y, noise, deadline)
         tunings: dict[str, Tuning] = {}
         for index, (name, model) in enumerate(models.items()):
             objective = NeighborObjective(model, x, y, noise)
-            objective.start()
+            if is_first:
+                objective.start()
             share = deadline.share(_SHARE_OF_FIRST / (_SHARE_OF_FIRST * (len(models) - index) + 1.0 - _SHARE_OF_FIRST))
-            tunings[name] = Tuning(objective.conditional(), objective.moments, _EVALUATIONS, share)
-            tunings[name].advance(_FIRST)
-        finalists = sorted(tunings, key=lambda name: -tunings[name].value)[:_FINALISTS]
+            tunings[name] = Tuning(objective.conditional(is_first), objective.moments, _EVALUATIONS, share)
+            tunings[name].advance(_FIRST if is_first else ())
+        finalists = sorted(tunings, key=lambda name: -tunings[name].value)[: _FINALISTS if is_first else None]
         for index, name in enumerate(finalists):
             tunings[name].deadline = deadline.share(1.0 / (len(finalists) - index))
             tunings[name].advance(_LAST)
@@ -119,5 +132,5 @@ def neighbor_score(
 
 
 def _score(conditional: Conditional, rows: Tensor, num_neighbors: int) -> float:
-    points = conditional.x.double() / input_units(conditional.kernel, conditional.x)
+    points = scaled_points(conditional.x, input_scales(conditional.kernel, conditional.x))
     return mean_log_density(conditional, near_groups(searches(points), rows, num_neighbors))

@@ -218,6 +218,12 @@ class Coordinates:
         return self._named("lengthscale")
 
     @property
+    def transforms(self) -> np.ndarray:
+        """Which coordinates are parameters of transforms of the inputs."""
+        marks = [np.full(member.size, ".transform." in f".{member.name}") for member in self.members]
+        return np.concatenate(marks)
+
+    @property
     def noises(self) -> np.ndarray:
         """Which coordinates are variances of noise."""
         return self._named("noise")

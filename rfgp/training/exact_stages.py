@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from .._support.constrained import set_within
-from ..approximation.input_units import input_units
+from ..approximation.input_scales import input_scales
+from ..linalg.nearest import scaled_points
 from . import timing
 from .exact_regression import BlockObjective, ExactRegression, exact_regression
 from .near_rows import near_blocks
@@ -127,7 +128,7 @@ class Blocks(ExactStages):
 
     def positions(self, regression: ExactRegression, rows: Tensor, stage: Stage, seconds: float, left: int) -> Tensor:
         """Few blocks learn a noise of zero: where there is no time for enough, a stage but the first takes none."""
-        points = regression.x[rows].double() / input_units(regression.kernel, regression.x)
+        points = scaled_points(regression.x[rows], input_scales(regression.kernel, regression.x))
         size, count = min(stage.size, len(rows)), stage.count
         if math.isfinite(seconds):
             some = near_blocks(points, size, _MEASURED_BLOCKS)

@@ -9,7 +9,6 @@ from typing import Any, cast
 
 import torch
 
-from ..approximation.grid_kernel import regrid
 from ..models.weight_space.row_summation import checked_rows
 from .exact_regression import BlockObjective, exact_regression
 from .objectives import WeightSpaceObjective
@@ -17,7 +16,7 @@ from .session import Training
 from .starts import random_rows
 from .strategies import Evidence
 
-_FEW, _MORE = (500, 60), (1000, 15)
+FEW, _MORE = (500, 60), (1000, 15)
 """Rows whose exact likelihood says what the kernel is, and its evaluations."""
 _ROUNDS = 3
 """How many grids are tried, each of which reads all rows once."""
@@ -36,40 +35,41 @@ class GridEvidence(Evidence):
 
     def learn(self, training: Training) -> float:
         is_of_points = training.model.covar_module.frequency_grid is not None
-        knows_kernel = is_of_points and training.initialize and _learn_from_few(training, *_FEW)
+        knows_kernel = is_of_points and training.initialize and learn_from_few(training, *FEW)
         training.initialize = training.initialize and not knows_kernel
-        if not knows_kernel or not _sees_cut_off(training):
-            before = [parameter.detach().clone() for parameter in training.model.parameters()]
-            value = _maximize_on_grids(training)
-            if not knows_kernel or not _sees_cut_off(training):
-                return value
-            with torch.no_grad():
-                for parameter, old in zip(training.model.parameters(), before, strict=True):
-                    parameter.copy_(old)
-        _learn_from_few(training, *_MORE)
+        before = [parameter.detach().clone() for parameter in training.model.parameters()]
+        value = None if knows_kernel and _sees_cut_off(training) else _maximize_on_grids(training, knows_kernel)
+        if value is not None:
+            return value
+        with torch.no_grad():
+            for parameter, old in zip(training.model.parameters(), before, strict=True):
+                parameter.copy_(old)
+        learn_from_few(training, *_MORE)
         training.objective.read_again()
         with _fixed(training.model.covar_module):
             is_free = any(parameter.requires_grad for parameter in training.model.parameters())
             return training.maximize() if is_free else training.refit()
 
 
-def _maximize_on_grids(training: Training) -> float:
-    """Maximize the evidence of all rows, again where the parameters have another grid."""
+def _maximize_on_grids(training: Training, knows_kernel: bool) -> float | None:
+    """Maximize the evidence of all rows, again where the parameters have another grid; None where rows see too much."""
+    objective = cast(WeightSpaceObjective, training.objective)
     for _ in range(_ROUNDS):
-        training.objective.read_again()
         value = training.maximize()
         training.initialize = False
-        if not regrid(training.model):
+        is_other = objective.regrid()
+        if knows_kernel and _sees_cut_off(training):
+            return None
+        if not is_other:
             return value
         if training.used >= training.limit:
             break
-    training.objective.read_again()
     return training.refit()
 
 
-def _learn_from_few(training: Training, num_rows: int, evaluations: int) -> bool:
+def learn_from_few(training: Training, num_rows: int, evaluations: int) -> bool:
     """Learn the parameters of the exact kernel from few rows, and take the grid for them; whether it can be done."""
-    objective, limit = training.objective, min(evaluations, training.limit - training.used)
+    objective, limit = cast(WeightSpaceObjective, training.objective), min(evaluations, training.limit - training.used)
     try:
         regression = exact_regression(objective)
     except ValueError:
@@ -78,7 +78,7 @@ def _learn_from_few(training: Training, num_rows: int, evaluations: int) -> bool
         rows = random_rows(len(regression.x), num_rows).unsqueeze(0)
         few = BlockObjective(regression, rows, objective.moments)
         training.ascend("subset", f"{rows.shape[1]} rows", few, limit, training.deadline, seconds=0.0)
-    regrid(training.model)
+    objective.regrid()
     return True
 
 
@@ -86,7 +86,7 @@ def _learn_from_few(training: Training, num_rows: int, evaluations: int) -> bool
 def _sees_cut_off(training: Training) -> bool:
     """Whether all rows can tell what the grid cuts off from noise."""
     model, objective = training.model, cast(WeightSpaceObjective, training.objective)
-    data: Any = objective.data(random_rows(len(objective.x), _FEW[0]))
+    data: Any = objective.data(random_rows(len(objective.x), FEW[0]))
     cut_off = float(model.covar_module.residual_variance(data[0][:1]).max())
     noise = model.noise.smallest(checked_rows(model, *data))
     return _ROWS_PER_FEATURE * model.covar_module.num_scalar_features * noise < objective.num_rows * cut_off

@@ -8,13 +8,13 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..approximation.input_units import input_units
-from ..linalg.nearest import NearestRows
+from ..approximation.input_scales import input_scales
+from ..linalg.nearest import NearestRows, scaled_points
 from .starts import random_rows
 
 _MEASURED = 4096
 _FEW_INPUTS, _THINNING, _FEWEST = 3, 8, 64
-_SAME = 1.0 + 1e-12
+_SAME = 1e-12
 
 
 class NearRows:
@@ -29,15 +29,15 @@ class NearRows:
     def __init__(self, x: Tensor) -> None:
         self.x, self._sample = x, x[random_rows(len(x), _MEASURED)]
         self.scales = 1 + max(0, int(math.log(len(x) / _FEWEST, _THINNING))) if x.shape[-1] <= _FEW_INPUTS else 1
-        self._units: Tensor | None = None
+        self._scales: Tensor | None = None
         self._found: list[tuple[Tensor, int, Tensor]] = []
 
     def groups(self, kernel: Kernel, rows: Tensor, size: int) -> Tensor:
         """``size`` other rows near some rows, and last the row itself, (n, size + 1)."""
-        units = input_units(kernel, self._sample)
-        if self._units is None or not _are_proportional(units, self._units):
-            self._units, self._found = units, []
-            self._searches = searches(self.x.double() / units, self.scales)
+        scales = input_scales(kernel, self._sample)
+        if self._scales is None or not _are_proportional(scales, self._scales):
+            self._scales, self._found = scales, []
+            self._searches = searches(scaled_points(self.x, scales), self.scales)
         for known, count, groups in self._found:
             if known is rows and count == size:
                 return groups
@@ -74,10 +74,9 @@ def near_groups(searches: list[Search], rows: Tensor, size: int) -> Tensor:
     return chosen
 
 
-def _are_proportional(units: Tensor, others: Tensor) -> bool:
-    """Whether units (d,) are those of others but for one factor, so that the same rows are near."""
-    is_seen = units.isfinite()
-    if not torch.equal(is_seen, others.isfinite()):
+def _are_proportional(scales: Tensor, others: Tensor) -> bool:
+    """Whether scales (d,) or (d, r) are those of others but for one factor, so that the same rows are near."""
+    if scales.shape != others.shape:
         return False
-    ratios = (units / others)[is_seen]
-    return bool((ratios <= _SAME * ratios.amin()).all()) if len(ratios) else True
+    size = scales.norm() / others.norm()
+    return bool(((scales - size * others).abs() <= _SAME * scales.abs()).all()) if bool(size > 0) else True

@@ -8,7 +8,8 @@ import scipy
 import torch
 from torch import Tensor
 
-from ..approximation.input_units import input_units
+from ..approximation.input_scales import input_scales
+from ..linalg.nearest import scaled_points
 from .exact_regression import ExactRegression
 from .starts import random_rows
 from .stationary import covariance
@@ -34,7 +35,7 @@ def noise_factor(regression: ExactRegression, rows: Tensor) -> tuple[float, floa
 
     n(i) are the rows near row i; the factor is one where the gain is below 0.05 nats a row.
     """
-    points = (regression.x[rows].double() / input_units(regression.kernel, regression.x)).cpu().numpy()
+    points = scaled_points(regression.x[rows], input_scales(regression.kernel, regression.x)).numpy()
     chosen = random_rows(len(rows), NUM_ROWS)
     _, neighbors = scipy.spatial.KDTree(points).query(points[chosen.numpy()], NUM_NEIGHBORS + 1)
     near = torch.from_numpy(neighbors)

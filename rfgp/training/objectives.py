@@ -20,7 +20,8 @@ from torch import Tensor
 
 from .._support import checks
 from .._support.gpytorch_names import CHOLESKY_ALWAYS, class_regressions
-from ..approximation.grid_kernel import regrid
+from ..approximation.grid_choice import MOST_FEATURES
+from ..approximation.grid_kernel import grids_in, regrid
 from ..approximation.reference_tensor import reference_tensor
 from ..approximation.width_warning import quiet
 from ..data.batches import Batch
@@ -29,6 +30,7 @@ from ..inference import noise_model
 from ..inference.sums.mean_basis import basis
 from ..kernels.observation import check_observed_mean
 from ..models import WeightSpaceGP
+from ..models.weight_space.row_summation import checked_rows
 from .moments import DataMoments, data_moments
 from .starts import random_rows
 
@@ -103,6 +105,10 @@ class Objective(abc.ABC):
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         """The log evidence of these rows, or of all; differentiable."""
 
+    def remarks(self) -> list[str]:
+        """What to warn of after training."""
+        return []
+
     @abc.abstractmethod
     def finish(self) -> Tensor:
         """Leave the model fitted, and return the evidence."""
@@ -137,8 +143,35 @@ class WeightSpaceObjective(Objective):
         return not self.model.sums_hold
 
     def begin(self) -> None:
-        if regrid(self.model.covar_module):
+        self.regrid()
+
+    def regrid(self) -> bool:
+        """Take the best grid of frequencies for the present parameters, a much better one where rows have been read.
+
+        :returns: whether it is another one.
+        """
+        is_other = self.model.has_grid and regrid(self.model.covar_module, self.precision(), self.is_read)
+        if is_other:
             self.read_again()
+        return is_other
+
+    @torch.no_grad()
+    def precision(self) -> float:
+        """The number of rows, times the variance of the function over that of the noise."""
+        kernel = self.model.covar_module
+        x, y, noise = self.data(random_rows(len(self.x), _SAMPLE))
+        of_likelihood = noise_model(self.model.likelihood, self.model.num_outputs if kernel.has_output_factor else None)
+        smallest = of_likelihood.smallest(checked_rows(self.model, x, y, noise))
+        return self.num_rows * float(kernel.exact_kernel(x[:1], diag=True).max()) / smallest
+
+    def remarks(self) -> list[str]:
+        if not self.model.has_grid or not any(g.lacks_frequencies(self.precision()) for g in grids_in(self.model)):
+            return []
+        return [
+            f"{self.num_rows} rows tell more of the kernel than {MOST_FEATURES} features of a Fourier grid, which "
+            "num_features=None takes at most, so that intervals between and beyond rows may be too narrow; pass a "
+            "larger num_features"
+        ]
 
     def read_again(self) -> None:
         self.is_read = False

@@ -88,7 +88,6 @@ class Run:
         ascent = self.maximizers[-1].run(*starts)
         self._assign(ascent)
         ascent.evaluations += used
-        ascent.message = ascent.message.replace(f"limit of {self.limit - used} eval", f"limit of {self.limit} eval")
         return ascent
 
     def _unchanged(self) -> Ascent:

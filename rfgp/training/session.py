@@ -165,7 +165,7 @@ class Training:
         """What to warn of: parameters at a bound, noise that GPyTorch has raised, a loss by the features."""
         moments = self.objective.moments
         coordinates = Coordinates(parts_of(self.model), moments)
-        remarks = []
+        remarks = self.objective.remarks()
         for member, side, bound in coordinates.at_bounds(coordinates.values()):
             name = member.name.rpartition(".")[2]
             if "second_noise" in member.name:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from .._support.constrained import set_within
 from ..approximation import FeatureKernel
-from ..approximation.input_units import leaves
+from ..approximation.input_scales import leaves
 from ..features import FourierSeries, RandomFourier
 from ..kernels import DecomposableKernel
 from ..models import HeteroscedasticGP

@@ -10,6 +10,7 @@ import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
 
+from ..kernels import InputTransformKernel
 from ..linalg import accurate_dtype, cholesky
 
 Profile = Callable[[Tensor], tuple[Tensor, Tensor]]
@@ -48,11 +49,13 @@ def covariance(kernel: Kernel, x: Tensor) -> Tensor:
     """The dense covariance (..., n T, n T) of an exact kernel at inputs (..., n, d), differentiable, in float64."""
     if isinstance(kernel, ScaleKernel) and not kernel.batch_shape:
         return kernel.outputscale.double() * covariance(kernel.base_kernel, x)
+    columns = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
+    if isinstance(kernel, InputTransformKernel):
+        return covariance(kernel.base_kernel, kernel.coordinates(columns))
     profile = _profile(kernel)
-    if profile is None or x.requires_grad:
+    if profile is None:
         dense: Tensor = kernel(x).to_dense()
         return dense.to(accurate_dtype(dense.dtype))
-    columns = x if kernel.active_dims is None else x.index_select(-1, kernel.active_dims)
     centered = columns.double() - columns.double().mean(-2, keepdim=True)
     matrix: Tensor = _Stationary.apply(centered, kernel.lengthscale.double(), profile)
     return matrix
@@ -70,6 +73,8 @@ class _Stationary(torch.autograd.Function):
     r"""A stationary kernel of inputs (..., n, d) and lengthscales (1, d) or (1, 1).
 
     .. math:: \sum_{ij} W_{ij} \tau_{ijk}^2 = 2 \sum_i u_{ik}^2 \sum_j W_{ij} - 2 \sum_{ij} u_{ik} W_{ij} u_{jk}
+
+    Gradients of the matrix are taken to be symmetric.
     """
 
     @staticmethod
@@ -89,13 +94,14 @@ class _Stationary(torch.autograd.Function):
         return value
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[None, Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor, None]:
         scaled, slope, lengthscale = ctx.saved_tensors
         weights = gradients[0] * slope
         by_row = weights.sum(-1, keepdim=True) * scaled - weights @ scaled
+        of_inputs = -2.0 * by_row / lengthscale if ctx.needs_input_grad[0] else None
         by_column = (2.0 * scaled * by_row).reshape(-1, scaled.shape[-1]).sum(0)
         shaped = by_column if lengthscale.shape[-1] > 1 else by_column.sum().reshape(1)
-        return None, shaped.reshape(lengthscale.shape) / lengthscale, None
+        return of_inputs, shaped.reshape(lengthscale.shape) / lengthscale, None
 
 
 class GaussianLogDensity(torch.autograd.Function):

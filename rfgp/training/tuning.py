@@ -26,6 +26,8 @@ _NEIGHBORS, _NEIGHBORS_OF_FEW, _FEW = 16, 32, 2000
 _MEASURED, _GRADIENT = 128, 3.0
 """Rows from which costs are measured, and how many times a value an evaluation with its gradient takes."""
 _SHARE_OF_JUDGMENT, _MOST_FACTORS = 0.1, 3
+_MORE_OF_TRANSFORMS = 3
+"""How many times the evaluations of lengthscales a transform of the inputs takes."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,7 @@ class Stage:
     """A maximization.
 
     :param rows: how many rows are predicted; fewer where a row needs several factors.
-    :param is_tied: whether all lengthscales are multiplied by one number.
+    :param is_tied: whether all lengthscales are multiplied by one number, and transforms stay.
     """
 
     rows: int
@@ -75,8 +77,9 @@ class Tuning:
     def advance(self, stages: tuple[Stage, ...]) -> None:
         """Make stages as long as there is time."""
         for index, stage in enumerate(stages):
-            limit = min(stage.evaluations, self.limit - self.used)
-            is_needless = self.stages and not stage.is_tied and self.coordinates.lengthscales.sum() < 2
+            more = _MORE_OF_TRANSFORMS if self.coordinates.transforms.any() and not stage.is_tied else 1
+            limit = min(more * stage.evaluations, self.limit - self.used)
+            is_needless = self.stages and not stage.is_tied and self._num_shapes < 2
             if limit < 1 or is_needless or (self.stages and not self.deadline.allows()):
                 return
             deadline = self.deadline.share(1.0 / (len(stages) - index))
@@ -87,6 +90,11 @@ class Tuning:
             if self.stages and count < _FEWEST:
                 return
             self._make(stage, max(count, _FEWEST), limit, deadline)
+
+    @property
+    def _num_shapes(self) -> int:
+        """The number of lengthscales and parameters of transforms."""
+        return int((self.coordinates.lengthscales | self.coordinates.transforms).sum())
 
     def keep_best(self) -> bool:
         """Leave the model with the best parameters; whether any have been judged."""
@@ -136,7 +144,7 @@ class Tuning:
         if value == self.value or self.ascent is None:
             self.ascent = ascent
         self.coordinates.assign(self._best)
-        name = "one lengthscale" if stage.is_tied and self.coordinates.lengthscales.sum() > 1 else "neighbors"
+        name = "one lengthscale" if stage.is_tied and self._num_shapes > 1 else "neighbors"
         rows = f"{len(groups)} rows given {groups.shape[-1] - 1} near ones"
         self.stages.append(FitStage(name, rows, ascent.evaluations, timing.clock() - began, value))
 

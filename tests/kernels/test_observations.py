@@ -25,7 +25,7 @@ from problems import ExactModel, randomised
 
 import rfgp
 from rfgp.approximation.families.observation import FeatureObservationKernel
-from rfgp.approximation.input_units import input_units
+from rfgp.approximation.input_scales import input_scales
 from rfgp.approximation.map_holder import MapRecipe
 from rfgp.diagnostics.certificates import certified_posterior
 from rfgp.diagnostics.exact import exact_posterior
@@ -291,8 +291,9 @@ def test_training_starts_from_coordinates_and_learns():
     truth = split(rows, DIM).weights[:, 0] * torch.sin(3.0 * rows[:, 0])
     summary = rfgp.fit(model, rows, truth, max_evaluations=5, progress=False)
     assert summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
-    assert torch.equal(input_units(exact, rows)[:2], exact.base_kernel.base_kernel.lengthscale[0].detach())
-    assert input_units(exact, rows)[2:].isinf().all()
+    lengths = exact.base_kernel.base_kernel.lengthscale[0].detach()
+    assert torch.equal(input_scales(exact, rows)[:2], 1.0 / lengths)
+    assert not input_scales(exact, rows)[2:].any()
 
 
 @torch.no_grad()

@@ -1,5 +1,6 @@
 """Equispaced Fourier grids: features, sums without parameters, and all that follows from these."""
 
+import copy
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -314,7 +315,7 @@ def test_states_and_files_keep_the_grid(tmp_path):
     x, y = problem()
     model, twin = (matern_model(x, width=None) for _ in range(2))
     model.covar_module.base_kernel.lengthscale = 0.2
-    assert model.covar_module.base_kernel.regrid()
+    assert model.covar_module.base_kernel.regrid(1e5)
     model.condition(x, y)
     rfgp.save(model, tmp_path / "model.rfgp")
     twin.load_state_dict(model.state_dict())
@@ -356,6 +357,36 @@ def test_training_reads_rows_for_every_grid_and_not_for_parameters(monkeypatch):
     assert float(error.square().mean()) < 4.0 * 20.0 * 0.09 / 2000  # twenty parameters at this noise
 
 
+def test_kernels_are_compared_on_the_same_sums(monkeypatch):
+    x, y = problem(2000)
+    read, add = [], GridStatistics.add
+    monkeypatch.setattr(
+        GridStatistics, "add", lambda self, features, *rest: read.append(len(features)) or add(self, features, *rest)
+    )
+    kernels = {"rough": MaternKernel(nu=1.5), "smooth": RBFKernel()}
+
+    def model(kernel):
+        features = on_grid(ScaleKernel(kernel).double(), x, None)
+        return WeightSpaceGP(features, GaussianLikelihood().double(), ConstantMean().double())
+
+    models = {name: model(kernel) for name, kernel in kernels.items()}
+    scores = rfgp.training.compare(models, x, y)
+    assert list(scores) == ["smooth", "rough"]
+    assert sum(read) == len(x)
+    widths = [model.covar_module.num_scalar_features for model in models.values()]
+    assert min(widths) == max(widths) > 60  # as many as the rough kernel needs
+    for name, model in models.items():
+        alone = copy.deepcopy(model).condition(x, y)
+        value = float(alone.log_marginal_likelihood())
+        assert value == pytest.approx(2000 * scores[name], abs=1e-6)
+        if name == "smooth":
+            evidence = rfgp.training.Evidence(initialize=False)
+            assert rfgp.fit(alone, x, y, strategy=evidence).log_marginal_likelihood == pytest.approx(value, abs=0.1)
+    other = WeightSpaceGP(on_grid(gaussian(), x), GaussianLikelihood().double())
+    with pytest.raises(ValueError, match="means of one form"):
+        rfgp.training.compare({"mean": models["smooth"], "none": other}, x, y)
+
+
 @pytest.mark.parametrize("name", ("gaussian", "classes", "two outputs"))
 @pytest.mark.parametrize("columns", (1, 3))
 def test_maps_are_series_and_equal_the_posterior(name, columns):
@@ -376,6 +407,30 @@ def test_maps_are_series_and_equal_the_posterior(name, columns):
         wanted = (v.mT if name == "classes" else v for v in (posterior.mean, posterior.variance))
         for pair in zip((found.mean, found.variance), wanted, strict=True):
             torch.testing.assert_close(*pair, rtol=ROUNDING, atol=ROUNDING)
+
+
+@pytest.mark.parametrize("name", ("gaussian", "classes", "two outputs"))
+@pytest.mark.parametrize("columns", (1, 3))
+def test_samples_are_series_and_equal_the_products(name, columns, monkeypatch):
+    def products(self, x):
+        raise AssertionError("a product for every point")
+
+    rows = points(60, columns)
+    kernel = on_grid(gaussian(length=0.5), rows, 61)
+    if name == "two outputs":
+        kernel = MultitaskKernel(kernel, num_tasks=2, rank=1).double()
+    make, targets = CASES[name]
+    y = targets(torch.sin(6.0 * rows[:, 0]))
+    samples = WeightSpaceGP(kernel, make(rows, y).double(), weights_of(name)).condition(rows, y).sample_functions(18)
+    axes = [torch.linspace(-0.1, 1.0 + axis, 5 + axis, dtype=DTYPE) for axis in range(columns)]
+    for x in (torch.cartesian_prod(*axes).reshape(-1, columns), points(90, columns, 8)):
+        wanted = samples(x)
+        with torch.no_grad(), monkeypatch.context() as patch:
+            if sums_of_exponentials.has_fft() or len(x) != 90:
+                patch.setattr(FourierGridKernel, "active_features", products)
+            found = samples(x), samples[4:6](x)
+        torch.testing.assert_close(found[0], wanted, rtol=ROUNDING, atol=ROUNDING)
+        torch.testing.assert_close(found[1], wanted[4:6], rtol=ROUNDING, atol=ROUNDING)
 
 
 ROWS = points(20, 2)
@@ -412,10 +467,38 @@ def test_what_a_grid_cannot_do_raises(name):
         call()
 
 
-def test_an_open_number_of_features_follows_from_the_kernel():
-    x = points(2000, 1)
-    widths = [on_grid(gaussian(length=length), x, None).num_scalar_features for length in (0.5, 0.1)]
-    assert widths[0] < widths[1] < 200
+@pytest.mark.parametrize(("name", "columns"), (("gaussian", 1), ("gaussian", 2), ("matern 3/2", 1), ("matern 3/2", 2)))
+def test_an_open_number_of_features_gives_the_exact_posterior(name, columns):
+    exact = gaussian(length=0.4) if name == "gaussian" else with_values(MaternKernel(nu=1.5), lengthscale=0.4)
+    x, at = points(1000, columns), points(60, columns, 7)
+    y, likelihood = torch.sin(7.0 * x).sum(-1), GaussianLikelihood().double().initialize(noise=0.01)
+    kernel = on_grid(exact, x, None)
+    with torch.no_grad():
+        model = WeightSpaceGP(kernel, likelihood).condition(x, y).posterior(at)
+        noisy = exact(x).to_dense() + 0.01 * torch.eye(len(x), dtype=DTYPE)
+        solved = torch.linalg.solve(noisy, torch.cat([exact(x, at).to_dense(), y.unsqueeze(-1)], dim=-1))
+        mean = exact(at, x).to_dense() @ solved[:, -1]
+        variance = 1.0 - (exact(at, x).to_dense() * solved[:, :-1].mT).sum(-1)
+        ratio = variance / model.variance
+        divergence = 0.5 * (ratio - 1.0 - ratio.log() + (mean - model.mean).square() / model.variance)
+    assert kernel.num_scalar_features < 1800
+    assert float(divergence.mean()) < 0.01
+
+
+def test_an_open_number_of_features_follows_from_kernel_and_rows():
+    many, few = (on_grid(gaussian(length=0.1), points(rows, 1), None).num_scalar_features for rows in (50_000, 2000))
+    long = on_grid(gaussian(length=0.5), points(2000, 1), None).num_scalar_features
+    assert long < few < many < 60
+    kernel = on_grid(gaussian(length=0.1), points(2000, 1), None)
+    assert not kernel.regrid(2e5) and kernel.regrid(1e9)
+    rough = on_grid(MaternKernel(nu=0.5).double(), points(2000, 2), None)
+    assert rough.num_scalar_features == 1801 and rough.lacks_frequencies(1e9) and not kernel.lacks_frequencies(1e9)
+    x, y = problem(2000)
+    y = torch.sin(40.0 * x[:, 0]) + 0.1 * (y - torch.sin(7.0 * x[:, 0]))
+    model = WeightSpaceGP(on_grid(gaussian(length=0.5), x, None), GaussianLikelihood().double())
+    rfgp.fit(model, x, y, progress=False)
+    assert model.covar_module.num_scalar_features > few
+    assert float(model.likelihood.noise.detach()) == pytest.approx(9e-4, rel=4.0 * math.sqrt(2.0 / 2000))
 
 
 @pytest.mark.parametrize("alpha", [0.3, 0.69, 1.5])

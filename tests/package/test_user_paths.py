@@ -335,6 +335,13 @@ def a_density_of_ones_own():
     assert approximated(kernel)(torch.zeros(3, 2)).shape == (6, 6)
 
 
+def transformed_inputs():
+    x, _ = rows()
+    for transform in (kernels.LinearMap(x), kernels.KumaraswamyWarp(x), kernels.SinhArcsinhWarp(x)):
+        made = kernels.InputTransformKernel(RBFKernel(), transform)
+        rfgp.approximate(made, WIDTH, train_inputs=x, seed=0).features(x)
+
+
 def a_local_model():
     x, y = rows()
     model = models.LocalizedMaclaurinGP(ScaleKernel(RBFKernel()), GaussianLikelihood(), num_features=10)
@@ -524,6 +531,7 @@ def certified_means():
 PATHS = (
     feature_maps,
     families_of_kernels,
+    transformed_inputs,
     regression,
     what_is_left_out,
     a_map,

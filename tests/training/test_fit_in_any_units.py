@@ -231,7 +231,7 @@ def test_the_limit_is_exact(limit):
     model = WeightSpaceGP(polynomial(), GaussianLikelihood())
     summary = rfgp.fit(model, *[part.float() for part in regression_rows(40)], max_evaluations=limit)
     assert summary.evaluations == limit and not summary.converged
-    assert f"limit of {limit} evaluations" in summary.message
+    assert "limit of evaluations" in summary.message
 
 
 @pytest.mark.usefixtures("float64_default")

@@ -63,8 +63,8 @@ class CellSystem(LocalSystems):
         scales = root.diagonal(dim1=-2, dim2=-1)
         return (root / scales.unsqueeze(-2)).mT, scales.square().masked_fill(missing, 0.0)
 
-    def units(self, units: Tensor) -> Tensor:
-        return torch.cat([units, units.new_full((self.num_outputs,), float("inf"))])
+    def input_scales(self, scales: Tensor) -> Tensor:
+        return torch.cat([scales, scales.new_zeros(self.num_outputs, *scales.shape[1:])])
 
     def combinations(self) -> Tensor:
         mean = coefficients(self.mean, self.num_outputs, self.residual.root.device)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..._support import checks
-from ...linalg.nearest import NearestRows
+from ...linalg.nearest import NearestRows, scaled_points
 from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
@@ -19,7 +19,7 @@ from ..sums.summation import summed
 from .partition import BlockPartition
 from .systems import LocalSystems
 
-_TENSORS = ("x", "columns", "variances", "units")
+_TENSORS = ("x", "columns", "variances", "scales")
 
 
 class LocalRows:
@@ -32,7 +32,7 @@ class LocalRows:
     :param x: inputs, (N, d).
     :param columns: the columns that are regressed, (N, K), in float64.
     :param variances: what makes the noise variances of the systems, (N,), in float64.
-    :param units: the unit of every column of the inputs for distances, (d,).
+    :param scales: what the inputs are multiplied by before distances are measured, (d,) or (d, r).
     :param has_cells: whether every row is a cell of several outputs.
 
     Source: E. Snelson and Z. Ghahramani, Local and global sparse Gaussian process approximations, 2007; errata,
@@ -44,11 +44,11 @@ class LocalRows:
         x: Tensor,
         columns: Tensor,
         variances: Tensor,
-        units: Tensor,
+        scales: Tensor,
         partition: BlockPartition,
         has_cells: bool = False,
     ) -> None:
-        self.x, self.columns, self.variances, self.units, self.partition = x, columns, variances, units, partition
+        self.x, self.columns, self.variances, self.scales, self.partition = x, columns, variances, scales, partition
         self.has_cells = has_cells
 
     @classmethod
@@ -57,7 +57,7 @@ class LocalRows:
         x: Tensor,
         columns: Tensor,
         variances: Tensor,
-        units: Tensor,
+        scales: Tensor,
         size: int,
         before: LocalRows | None = None,
         has_cells: bool = False,
@@ -66,14 +66,14 @@ class LocalRows:
 
         :param before: keeps these blocks where inputs are the same and gradients run, so that an evidence has no jumps.
         """
-        near = units.isfinite()
+        near = scales.reshape(len(scales), -1).any(-1)
         if before is not None and torch.is_grad_enabled() and torch.equal(before.x[:, near], x[:, near]):
-            return cls(x, columns, variances, before.units, before.partition, has_cells)
-        return cls(x, columns, variances, units, BlockPartition(_points(x, units), size), has_cells)
+            return cls(x, columns, variances, before.scales, before.partition, has_cells)
+        return cls(x, columns, variances, scales, BlockPartition(scaled_points(x, scales), size), has_cells)
 
     def points(self, x: Tensor) -> Tensor:
-        """Inputs (n, d) in the units of the rows, without columns of endless units, in float64 on the CPU."""
-        return _points(checks.inputs(x, len(self.units)), self.units)
+        """Scaled inputs (n, d), between which distances are measured, in float64 on the CPU."""
+        return scaled_points(checks.inputs(x, len(self.scales)), self.scales)
 
     @functools.cached_property
     def nearest(self) -> NearestRows:
@@ -94,7 +94,7 @@ class LocalRows:
 
     def extended(self, x: Tensor, columns: Tensor, variances: Tensor, splits: bool = True) -> tuple[Self, list[int]]:
         """These rows and more, and the numbers of the blocks that changed; see :meth:`BlockPartition.extended`."""
-        checks.inputs(x, len(self.units))
+        checks.inputs(x, len(self.scales))
         parts = zip(self.tensors, (x, columns, variances), strict=True)
         inputs, targets, noise = (torch.cat([old, new.to(old)]) for old, new in parts)
         partition, touched = self.partition.extended(self.points(inputs), len(x), splits)
@@ -118,7 +118,7 @@ class LocalRows:
         return statistics.subtract(before).merge(after), extended
 
     def _with(self, x: Tensor, columns: Tensor, variances: Tensor, partition: BlockPartition) -> Self:
-        return type(self)(x, columns, variances, self.units, partition, self.has_cells)
+        return type(self)(x, columns, variances, self.scales, partition, self.has_cells)
 
     def of_one_output(self, targets: Tensor, variances: Tensor) -> Self:
         """The same rows in the same blocks with one target each, (N,), and its noise variances."""
@@ -162,8 +162,8 @@ class LocalRows:
 
     def to(self, device: torch.device) -> Self:
         """The same rows on a device."""
-        x, columns, variances, units = (tensor.to(device) for tensor in (*self.tensors, self.units))
-        return type(self)(x, columns, variances, units, self.partition, self.has_cells)
+        x, columns, variances, scales = (tensor.to(device) for tensor in (*self.tensors, self.scales))
+        return type(self)(x, columns, variances, scales, self.partition, self.has_cells)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Tensors by name, from which :meth:`from_state_dict` makes the rows again."""
@@ -175,8 +175,8 @@ class LocalRows:
     def from_state_dict(cls, state: Mapping[str, Tensor]) -> Self:
         """Rows from :meth:`state_dict`."""
         parts = {name.removeprefix("partition."): v for name, v in state.items() if name.startswith("partition.")}
-        x, columns, variances, units = (state[name].clone() for name in _TENSORS)
-        return cls(x, columns, variances, units, BlockPartition.from_state_dict(parts), bool(state["has_cells"]))
+        x, columns, variances, scales = (state[name].clone() for name in _TENSORS)
+        return cls(x, columns, variances, scales, BlockPartition.from_state_dict(parts), bool(state["has_cells"]))
 
 
 def sums_of_blocks(
@@ -199,8 +199,3 @@ def sums_of_blocks(
 
     rows, parts = Rows(columns, 1.0 / variances), [block.to(x.device) for block in blocks]
     return summed(make, x, rows, parts, systems.parameters, total, product_dtype)
-
-
-def _points(x: Tensor, units: Tensor) -> Tensor:
-    near = units.isfinite()
-    return (x.detach()[:, near].double() / units[near]).cpu()

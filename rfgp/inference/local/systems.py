@@ -53,9 +53,9 @@ class LocalSystems(abc.ABC):
     def variances(self, columns: Tensor, variances: Tensor) -> Tensor:
         """The noise variances (..., S, n) of rows with columns (..., n, K) and variances (..., n)."""
 
-    def units(self, units: Tensor) -> Tensor:
-        """The units of the columns of its inputs, from those of the columns of the model's, (d,)."""
-        return units
+    def input_scales(self, scales: Tensor) -> Tensor:
+        """The scales of its inputs, from those of the model's, (d,) or (d, r)."""
+        return scales
 
     @property
     def parameters(self) -> list[Tensor]:

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from ..._support import checks
-from ...linalg.exponential_sums import has_fft
 from ...linalg.frequency_grid import cross_of_lags, gram_of_lags, lag_half
-from ...linalg.trigonometric_series import PointTable, TrigonometricSeries
+from ...linalg.trigonometric_series import TrigonometricSeries
 from .point_predictor import PointMoments, PointPredictor, weights_by_output
 from .posterior import GaussianPosterior
 from .regression import Regression
@@ -47,10 +46,9 @@ class GridPointPredictor(PointPredictor):
     def __call__(self, x: Tensor, variance: bool = True) -> PointMoments:
         points = checks.finite(checks.inputs(x)).to(self.dtype)
         phases = self._grid.phases(points)
-        table = PointTable.of(phases)
-        if self._near_and_far is None or (table is None and not (has_fft() and phases.device.type == "cpu")):
+        series = None if self._near_and_far is None else self._series.values(phases)
+        if series is None or self._near_and_far is None:
             return super().__call__(x, variance)
-        series = self._series.at_points(phases) if table is None else self._series.at(table)
         values = series.mT.to(self.dtype)
         is_near = self._grid.is_inside(phases).all(-1, keepdim=True)
         values = torch.where(is_near, values, 0.0)

@@ -24,6 +24,7 @@ from ..sums.sufficient_statistics import SufficientStatistics
 from .covariance import WeightSpaceCovariance, plus_residual
 from .draws import FeatureDraws, FunctionDraws, detached
 from .factor import KroneckerFactor, OutputFactor
+from .grid_draws import GridDraws
 from .normal_equations import Equations
 from .posterior import GaussianPosterior
 
@@ -157,7 +158,8 @@ class Regression:
 
     def draws(self, weights: Tensor) -> FunctionDraws:
         """The functions of draws of the weights (..., K, S)."""
-        return FeatureDraws(self, weights)
+        is_series = self.has_grid and self.kernel.frequency_grid is not None and not self.noise.is_complex
+        return (GridDraws if is_series else FeatureDraws)(self, weights)
 
     def function(self, weights: Tensor, x: Tensor) -> Tensor:
         """The function of weights (..., K, 1) at x (..., N, d): (..., N), or (..., N, T) for several tasks."""

@@ -13,7 +13,7 @@ from gpytorch.means import ZeroMean
 from torch import Tensor
 
 from ..._support import checks
-from ...approximation.input_units import input_units
+from ...approximation.input_scales import input_scales
 from ...inference import GaussianPosterior, WeightPosterior, noise_model
 from ...inference.latent.cells import cells_of, functions_of_cells, observed_cells
 from ...inference.latent.class_prediction import ClassConditioning, ClassCovariance, ClassPrediction
@@ -61,7 +61,7 @@ class LocalMode:
         at = LaplaceAtMode(problem, problem.mode(start))
         evidence = log_evidence(at) if torch.is_grad_enabled() else at.value
         columns = [rows.columns[:, :1], at.latent, at.terms.slope, at.terms.curvature]
-        kept = LocalRows(rows.x, torch.cat(columns, dim=-1), rows.variances, rows.units, rows.partition).detached()
+        kept = LocalRows(rows.x, torch.cat(columns, dim=-1), rows.variances, rows.scales, rows.partition).detached()
         mode = cls(at.weights, kept, at.cross.flatten(0, 1), at.posterior.gram, at.value, record)
         return mode, evidence, problem.num_passes
 
@@ -94,7 +94,7 @@ class LocalMode:
         every = []
         for precision in (signed, signed.clamp_min(smallest)):
             targets = (latent + slope / precision).unsqueeze(-1)
-            every.append(LocalRows(self.rows.x, targets, 1.0 / precision, self.rows.units, self.rows.partition))
+            every.append(LocalRows(self.rows.x, targets, 1.0 / precision, self.rows.scales, self.rows.partition))
         return every[0], every[1]
 
     def distribution(
@@ -155,16 +155,16 @@ def rows_in_blocks(model: Any, data: LaplaceRows, before: LocalMode | None) -> L
     """The rows of a fit in blocks of at most ``model.block_size``; inputs keep their blocks during training."""
     inputs, targets = zip(*data, strict=True)
     x, y = observed_cells(torch.cat(inputs), torch.cat(targets))
-    units = _units(model, x)
+    scales = _scales(model, x)
     known = None if before is None else before.rows
-    return LocalRows.of(x, y.unsqueeze(-1), torch.ones_like(y), units, model.block_size, known)
+    return LocalRows.of(x, y.unsqueeze(-1), torch.ones_like(y), scales, model.block_size, known)
 
 
-def _units(model: Any, x: Tensor) -> Tensor:
-    """Units of the inputs in which distances are measured; cells of all tasks at an input are equally near."""
+def _scales(model: Any, x: Tensor) -> Tensor:
+    """What inputs are multiplied by before distances are measured; cells of all tasks at an input are equally near."""
     parts = model.covar_module.separated() if model.covar_module.has_output_factor else None
     if parts is None:
-        return input_units(model.covar_module.exact_kernel, x)
+        return input_scales(model.covar_module.exact_kernel, x)
     num_tasks = len(parts[1])
-    units = input_units(parts[0].exact_kernel, x[:, :-num_tasks])
-    return torch.nn.functional.pad(units, (0, num_tasks), value=float("inf"))
+    scales = input_scales(parts[0].exact_kernel, x[:, :-num_tasks])
+    return torch.cat([scales, scales.new_zeros(num_tasks, *scales.shape[1:])])

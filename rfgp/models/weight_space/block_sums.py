@@ -8,7 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from ...approximation.input_units import input_units
+from ...approximation.input_scales import input_scales
 from ...inference.local import LocalRows
 from ...inference.local.systems_of import needs_cells
 from ...inference.sums.rows import Rows
@@ -119,9 +119,9 @@ class BlockSums(RowSums):
 def local_rows(model: Any, x: Tensor, rows: Rows, before: LocalRows | None, has_cells: bool) -> LocalRows:
     """Checked rows of a model in their blocks."""
     systems = model.systems(has_cells)
-    units = systems.units(input_units(model.covar_module.exact_kernel, x))
+    scales = systems.input_scales(input_scales(model.covar_module.exact_kernel, x))
     inputs, columns, variances = systems.rows(x, rows)
-    return LocalRows.of(inputs, columns, variances, units, model.block_size, before, has_cells)
+    return LocalRows.of(inputs, columns, variances, scales, model.block_size, before, has_cells)
 
 
 def check_found(numbers: Tensor) -> None:
