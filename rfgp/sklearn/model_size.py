@@ -82,7 +82,10 @@ def timed_size(
     """
     sizes, time_limit = list(dict.fromkeys(complete(ModelSize(*size)) for size in _SIZES)), deadline.left
     probe = slice(max(_FEWEST_PROBED, _PROBE_ROWS // num_cells))
+    began, least = timing.clock(), max(_SMALLEST_TRAINING_SHARE * time_limit, _FEWEST_SECONDS)
     make(sizes[0]).condition(x[probe], y[probe])  # what only the first one takes
+    if deadline.left <= 0.0:
+        return sizes[0]._replace(fit_seconds=timing.clock() - began, training_seconds=least)
     share = _EVIDENCE_SHARE if takes_evidence else _FIT_SHARE
     chosen = sizes[0]._replace(fit_seconds=_fit_seconds(make(sizes[0]), x, y, probe))
     for size in sizes[1:]:
@@ -95,7 +98,7 @@ def timed_size(
             break
         chosen = size._replace(fit_seconds=cost)
     left = deadline.left - after - 2.0 * chosen.fit_seconds
-    return chosen._replace(training_seconds=max(left, _SMALLEST_TRAINING_SHARE * time_limit, _FEWEST_SECONDS))
+    return chosen._replace(training_seconds=max(left, least))
 
 
 @torch.no_grad()

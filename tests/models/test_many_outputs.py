@@ -9,6 +9,7 @@ from tensor_sizes import Largest
 
 import rfgp
 from rfgp.inference import OutputFactor
+from rfgp.inference.posterior import kronecker
 from rfgp.models import WeightSpaceGP
 
 OUTPUTS, ROWS, WIDTH = 150, 400, 32
@@ -73,6 +74,16 @@ def test_missing_targets_of_too_many_weights_equal_dense_algebra(rank):
         residual = (y - model.mean_module(x)).flatten()[seen]
         wanted = prior[y.numel() :, : y.numel()][:, seen] @ torch.linalg.solve(rows, residual)
     torch.testing.assert_close(found, wanted.view_as(found) + model.mean_module(points).detach(), rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.filterwarnings("ignore:.*exceed the .* training rows")
+def test_steps_that_fill_missing_targets_make_no_factors(monkeypatch):
+    model, x, y = model_and_data(0, 33, 256)
+    y[:20][torch.rand(20, 33, generator=torch.Generator().manual_seed(1)) < 0.2] = torch.nan
+    made, spectrum = [], kronecker.spectrum
+    monkeypatch.setattr(kronecker, "spectrum", lambda matrix: made.append(1) or spectrum(matrix))
+    model.condition(x[:20], y[:20])
+    assert len(made) == 2  # of the Gram matrix and of the outputs
 
 
 def test_a_kronecker_factor_is_that_of_its_coefficients():

@@ -120,3 +120,15 @@ def test_sizes_that_are_too_large_are_not_measured(monkeypatch):
     assert max(measured) == found.num_features == 512
     least = model_size.timed_size(lambda size: size, make, x, y, limit, 0.0, takes_evidence=True, num_cells=3000)
     assert least.num_features == 128
+
+
+def test_no_size_is_measured_where_the_first_fit_took_all_time(monkeypatch):
+    monkeypatch.setattr(model_size, "_fit_seconds", lambda *args: pytest.fail("measured after the end"))
+
+    def make(size):
+        kernel = rfgp.approximate(RBFKernel(), size.num_features, input_dim=1, method="fourier", seed=0)
+        return WeightSpaceGP(kernel, GaussianLikelihood())
+
+    x, y = (part.float() for part in rows(20))
+    over = timing.Deadline(timing.clock())
+    assert model_size.timed_size(lambda size: size, make, x, y, over, 0.0, takes_evidence=False).num_features == 128

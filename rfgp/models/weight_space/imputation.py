@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ...linalg import row_chunks
 from ...linalg.conjugate_gradients import ConjugateGradients
 from .row_summation import checked_rows, last, running_sums
 from .row_sums import FeatureSums
@@ -35,7 +37,7 @@ def imputed(model: Any, x: Tensor, y: Tensor, noise: Tensor | None, before: Feat
     .. math:: \big[\Sigma^{-1} (y - E[f \mid y])\big]_{\mathrm{mis}} = 0
 
     These are linear equations in the missing targets with the matrix :math:`[(K + \Sigma)^{-1}]_{\mathrm{mis}}`, which
-    conjugate gradients solve; each step takes the posterior mean of all rows.
+    conjugate gradients solve; each step reads all rows, and solves with the same factors.
 
     :param before: sums over earlier rows, which are given too.
     """
@@ -53,20 +55,26 @@ def imputed(model: Any, x: Tensor, y: Tensor, noise: Tensor | None, before: Feat
         """The targets with other values (n,) added to the missing ones."""
         return start.masked_scatter(missing, start[missing] + values.to(start))
 
-    def weighted_errors(targets: Tensor) -> Tensor:
-        """The errors of the posterior mean given targets, times the precision of the noise, where they are missing."""
-        sums = last(running_sums(model, [(x, targets, noise)], is_all=True))
-        sums = sums if before is None else before.merge(sums, model)
-        regression = model.regression()
-        errors = targets.double() - regression.function(regression.posterior(sums.draws[0]).mean, x).double()
-        return weigh(errors)[missing]
+    sums = last(running_sums(model, [(x, start, noise)], is_all=True))
+    sums = sums if before is None else before.merge(sums, model)
+    regression = model.regression()
+    factor, posterior = regression.factor(), regression.posterior(sums.draws[0])
 
-    first = weighted_errors(start)
+    chunks = row_chunks(len(x), max(factor.num_scalar, factor.num_outputs))
+
+    def response(change: Tensor) -> Tensor:
+        """The change of the posterior mean (N, T) with that of targets."""
+        weighted = weigh(change)
+        products = (model.features.scalar_features(x[rows]).double().mT @ weighted[rows] for rows in chunks)
+        weights = posterior.solve(factor.adjoint(functools.reduce(torch.add, products).unsqueeze(-1)))
+        parts = [factor.functions(model.features.scalar_features(x[rows]), weights).squeeze(-1) for rows in chunks]
+        return torch.cat(parts)
 
     def product(values: Tensor) -> Tensor:
-        unit = scale / values.abs().max()
-        return (weighted_errors(filled(unit * values.squeeze(-1))) - first).unsqueeze(-1) / unit
+        change = torch.zeros_like(start, dtype=torch.float64).masked_scatter(missing, values)
+        return weigh(change - response(change))[missing].unsqueeze(-1)
 
+    first = weigh((start - regression.function(posterior.mean, x)).double())[missing]
     solver = ConjugateGradients(product, lambda values: variances * values, -first.unsqueeze(-1))
     tolerance = scale * max(_TOLERANCE, torch.finfo(y.dtype).eps)
     while len(solver.steps) < _MOST_STEPS and float((variances * solver.residual).abs().max()) > tolerance:
