@@ -216,7 +216,7 @@ def draw_panel(ax: Axes, points: dict[str, dict[str, Any]], score: str) -> None:
             continue
         x, y = [p["seconds"] for p in own], [p[score] for p in own]
         is_ours = label == "rfgp"
-        marker = "o" if is_ours else "s^Dv<>pXP"[index - 1]
+        marker = "o" if is_ours else "s^Dv<>pXP*h"[index - 1]
         ax.scatter(x, y, s=26, color=color, marker=marker, linewidths=0, alpha=0.9, label=label, zorder=3 + is_ours)
     steps = front(points, score)
     if steps:
