@@ -21,7 +21,9 @@ def fit_seconds(objective: Objective, deadline: Deadline) -> tuple[float, float]
     few = last = 0.0
     for size in _SIZES if deadline.is_set else ():
         rows = objective.first_rows(size)
-        seconds = min(_seconds(objective, rows), _seconds(objective, rows))
+        seconds = _seconds(objective, rows)
+        if deadline.allows(seconds):
+            seconds = min(seconds, _seconds(objective, rows))
         few, last = few or seconds, objective.scaled_seconds(seconds, rows)
         if rows is None or not deadline.allows(2.0 * last):
             break
