@@ -13,6 +13,7 @@ from .observation import ObservationKernel
 from .observed import LinearlyObservedKernel
 from .operator_valued import OperatorValuedKernel
 from .optical import OpticalKernel
+from .orthogonal_additive import OrthogonalAdditiveKernel
 from .skewed_chi2 import SkewedChiSquaredKernel
 from .spectral_density import SpectralDensityKernel
 from .stationary import StationaryKernel
@@ -36,6 +37,7 @@ __all__ = [
     "ObservationKernel",
     "OperatorValuedKernel",
     "OpticalKernel",
+    "OrthogonalAdditiveKernel",
     "SinhArcsinhWarp",
     "SkewedChiSquaredKernel",
     "SpectralDensityKernel",

@@ -340,6 +340,7 @@ def transformed_inputs():
     for transform in (kernels.LinearMap(x), kernels.KumaraswamyWarp(x), kernels.SinhArcsinhWarp(x)):
         made = kernels.InputTransformKernel(RBFKernel(), transform)
         rfgp.approximate(made, WIDTH, train_inputs=x, seed=0).features(x)
+    assert kernels.OrthogonalAdditiveKernel(x.shape[-1])(x).shape == (len(x), len(x))
 
 
 def a_local_model():
