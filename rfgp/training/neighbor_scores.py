@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from ..linalg import cholesky
 
 _FREEDOM = 4.0
-_FARTHEST = 10.0
+_FARTHEST, _FEW_ROWS, _SHARE_OF_ROWS = 10.0, 2, 0.005
 _STUDENT = math.lgamma(0.5 * (_FREEDOM + 1.0)) - math.lgamma(0.5 * _FREEDOM) - 0.5 * math.log(math.pi * _FREEDOM)
 
 
@@ -124,8 +124,12 @@ def transformed(alpha_epsilon: Tensor) -> Tensor:
 
 
 def robust_mean(densities: Tensor) -> Tensor:
-    """The mean of log densities (n,), of which none counts for less than the median less 10 nats.
+    """The mean of log densities (n,), where few rows that are far below the others do not decide alone.
 
-    One row that is as its neighbors are not would decide alone.
+    The lowest half percent, at least two rows, count for no less than the median less 10 nats, or than the next row
+    where that is lower: the tails of a wrong model are more rows than these.
     """
-    return densities.clamp_min(densities.detach().median() - _FARTHEST).mean()
+    values = densities.detach()
+    few = max(_FEW_ROWS, math.ceil(_SHARE_OF_ROWS * len(values)))
+    next_row = values.kthvalue(min(few + 1, len(values))).values
+    return densities.clamp_min(torch.minimum(next_row, values.median() - _FARTHEST)).mean()

@@ -14,7 +14,13 @@ from torch.distributions import MultivariateNormal, StudentT
 import rfgp
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.training.near_groups import NearRows, near_groups, searches
-from rfgp.training.neighbor_scores import class_moments, last_errors, student_log_density, transformed
+from rfgp.training.neighbor_scores import (
+    class_moments,
+    last_errors,
+    robust_mean,
+    student_log_density,
+    transformed,
+)
 from rfgp.training.neighbors import NeighborObjective
 from rfgp.training.output_covariances import noise_covariance, output_covariance
 from rfgp.training.output_factors import joint_factors
@@ -308,3 +314,13 @@ def test_models_that_are_refused():
     with pytest.raises(ValueError, match="strategy to be one of"):
         laplace = rfgp.models.LaplaceGP(wide(RBFKernel(), 2), gpytorch.likelihoods.BernoulliLikelihood())
         rfgp.fit(laplace, x, (torch.arange(50) % 2).double(), strategy="neighbors")
+
+
+def test_the_tails_of_a_wrong_model_count():
+    densities = torch.zeros(1000)
+    densities[:30] = -100.0
+    assert float(robust_mean(densities)) == pytest.approx(-3.0)
+    densities[10:] = 0.0
+    assert float(robust_mean(densities)) < -0.05
+    densities[2:] = 0.0
+    assert float(robust_mean(densities)) == pytest.approx(-0.02)
