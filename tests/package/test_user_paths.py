@@ -407,7 +407,7 @@ def a_model_of_a_file():
         model = rfgp.study.tables.TableModel.fit(table, num_features=WIDTH)
         assert isinstance(model.scores, rfgp.study.tables.Scores) and "RMSE" in model.report()
         model.save(f"{folder}/model.pt")
-        assert rfgp.study.tables.TableModel.load(f"{folder}/model.pt").predict(frame).shape == (40, 3)
+        assert rfgp.study.tables.TableModel.load(f"{folder}/model.pt").predict(frame).shape == (40, 5)
         archive = f"{folder}/table.npz"
         np.savez(archive, x=x, y=y)
         assert datasets.read_archive(archive, "y").x_train.shape == (32, 2)

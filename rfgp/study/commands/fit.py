@@ -25,11 +25,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--task", choices=("classification", "regression"), help="(default: as the target tells)")
     add("--drop", type=names, default=[], help="columns that are left out, with commas between them")
     add("--keep", type=names, default=[], help="columns that are inputs although they tell rows apart")
-    add_reading(parser, "raise")
+    add_reading(parser, "impute")
     add(
         "--kernel",
-        default="matern32",
-        help="rbf, matern12, matern32, matern52, rq, linear or polynomial (default: %(default)s)",
+        default="auto",
+        help="rbf, matern12, matern32, matern52, rq, linear, polynomial, or auto, which held-out rows choose "
+        "(default: %(default)s)",
     )
     add("--num-features", type=integer, help="number of features (default: by the number of rows)")
     add("--time-limit", type=number, help="seconds in which training is to end, about (default: none)")

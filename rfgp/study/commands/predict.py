@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
         check_new_file(options.out, options.force)
     model = tables.TableModel.load(options.model)
     predictions = model.predict(options.data, level=options.level, **reading(options))
-    empty = int(predictions.iloc[:, -1].isna().sum())
+    empty = int(predictions[model.target_names[0]].isna().sum())
     if empty:
         print(f"rfgp: {empty:,} of {len(predictions):,} rows have missing cells, and no prediction", file=sys.stderr)
     predictions = _without_formulas(predictions)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -33,6 +33,12 @@ _SIGN, _EXPONENT = "[+-]?", "(?:[eE][+-]?[0-9]+)?"
 _INFINITE = "(?i:[+-]?inf(?:inity)?)"
 _DAYS = ("%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y", "%m-%d-%Y", "%d %b %Y", "%d-%b-%Y", "%b %d, %Y")
 DATE_FORMATS = ("ISO8601", *(f"{day}{time}" for time in ("", " %H:%M", " %H:%M:%S") for day in _DAYS))
+_WITH_UNIT = (
+    r"^(?P<sign>[+\-\u2212]?)\s*(?P<before>[$\u20ac\u00a3\u00a5]?)\s*"
+    r"(?P<number>[0-9](?:[0-9.,'\u00a0\u202f\u2009 ]*[0-9])?)"
+    r"\s*(?P<behind>[%\u00b0$\u20ac\u00a3\u00a5]?[A-Za-z\u00b5]{0,8}[\u00b2\u00b3]?)$"
+)
+_SHARE_OF_UNIT = 0.9
 _LIKE_A_DATE = re.compile(r"[0-9]{1,4}[-/. ][0-9A-Za-z]{1,3}[-/. ][0-9]{1,4}.*|[A-Za-z]{3} [0-9]{1,2}, [0-9]{4}.*")
 
 
@@ -48,6 +54,7 @@ class Cells:
     states: NDArray[np.int8]
     shown: Any
     date_format: str = ""
+    unit: str = ""
 
     @property
     def is_there(self) -> NDArray[np.bool_]:
@@ -56,12 +63,14 @@ class Cells:
 
     def taken(self, rows: NDArray[Any]) -> Cells:
         """The cells of some rows."""
-        return Cells(self.kind, self.values[rows], self.states[rows], self.shown.iloc[rows], self.date_format)
+        return Cells(
+            self.kind, self.values[rows], self.states[rows], self.shown.iloc[rows], self.date_format, self.unit
+        )
 
 
 def decimal_of(frame: pandas.DataFrame, name: str, learned: str | None = None) -> str | None:
     """The decimal point or comma of the text in a table, by the numbers that can be read in one way only."""
-    texts = [cells.str.strip() for _, column in frame.items() if (cells := _strings(column)) is not None]
+    texts = [without_unit(cells) for _, column in frame.items() if (cells := _strings(column)) is not None]
     with_commas = [cells[cells.str.contains(",", regex=False)] for cells in texts]
     if learned != "," and not any(len(cells) for cells in with_commas):
         return "." if any(cells.str.contains(".", regex=False).any() for cells in texts) else learned
@@ -115,17 +124,24 @@ def recognized(column: pandas.Series, decimal: str) -> Cells:
     if int((numbers.states == WRONG).sum()) <= (1.0 - _SHARE) * count:
         return numbers
     form = _date_format(cells[there], str(column.name))
-    return _dates(column, cells, missing, form) if form else _text(column, cells, missing)
+    if form:
+        return _dates(column, cells, missing, form)
+    unit = unit_of(cells[there])
+    if unit:
+        numbers = _numbers(column, without_unit(cells, unit), missing, decimal)
+        if int((numbers.states == WRONG).sum()) <= (1.0 - _SHARE) * count:
+            return replace(numbers, unit=unit)
+    return _text(column, cells, missing)
 
 
-def read_as(column: pandas.Series, kind: Kind, decimal: str, date_format: str) -> Cells:
+def read_as(column: pandas.Series, kind: Kind, decimal: str, date_format: str, unit: str = "") -> Cells:
     """The cells of a column, as what they were in another table."""
     cells = _strings(column)
     if cells is None:
         typed = _typed(column)
         is_alike = typed.kind == kind or {typed.kind, kind} <= {"integer", "number", "boolean"}
         if is_alike or typed.kind == "empty":
-            return Cells(kind, typed.values, typed.states, column, date_format)
+            return Cells(kind, typed.values, typed.states, column, date_format, unit)
         cells = column.astype(str).where(typed.is_there, "")
     cells, missing = _present(cells)
     if kind == "text":
@@ -134,7 +150,34 @@ def read_as(column: pandas.Series, kind: Kind, decimal: str, date_format: str) -
         return _booleans(column, cells, missing)
     if kind == "date":
         return _dates(column, cells, missing, date_format)
-    return _numbers(column, cells, missing, decimal)
+    return replace(_numbers(column, without_unit(cells, unit) if unit else cells, missing, decimal), unit=unit)
+
+
+def unit_of(cells: pandas.Series) -> str:
+    """What stands before or behind the numbers of a column, where it is the same for nearly all of them."""
+    parts = cells.str.extract(_WITH_UNIT, expand=True)
+    units = (parts["before"].fillna("") + parts["behind"].fillna(""))[parts["number"].notna()]
+    if not len(units):
+        return ""
+    best = units.value_counts()
+    return str(best.index[0]) if best.index[0] and best.iloc[0] >= _SHARE_OF_UNIT * len(cells) else ""
+
+
+def without_unit(cells: pandas.Series, unit: str | None = None) -> pandas.Series:
+    """Cells without what stands before or behind numbers, where that is the unit; default: any unit."""
+    cells = cells.str.strip()
+    parts = cells.str.extract(_WITH_UNIT, expand=True)
+    is_number = parts["number"].notna()
+    if unit is not None:
+        found = parts["before"].fillna("") + parts["behind"].fillna("")
+        is_number &= (found == unit) | (found == "")
+    return cells.where(~is_number, parts["sign"].fillna("") + parts["number"].fillna(""))
+
+
+def days_to_moments(days: NDArray[np.float64]) -> pandas.DatetimeIndex:
+    """Moments from days since the first of January 1970."""
+    pandas = optional.require("pandas", "pandas", "tables")
+    return pandas.DatetimeIndex(_EPOCH + np.round(days * _DAY).astype("timedelta64[us]"))
 
 
 def _strings(column: pandas.Series) -> pandas.Series | None:

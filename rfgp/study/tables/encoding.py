@@ -9,77 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..._support import checks
-from .cells import Cells, Kind, decimal_of, read_as
+from .cells import Cells, decimal_of, read_as
+from .columns import MOST_CATEGORIES, InputColumn
 from .files import AS_RECOGNIZED, ROW_NAMES, Learned, Reading, open_table
 from .formats import MISSING, Missing
 from .report import bad_cells, shown
 
 if TYPE_CHECKING:
     import pandas
-
-
-MOST_CATEGORIES = 50
-"""The largest number of different values of a column of text."""
-_MOST_NAMED = 5
-
-
-@dataclass(frozen=True)
-class InputColumn:
-    """How one column becomes numbers.
-
-    ``fill`` replaces missing cells. Two sorted ``categories`` of text become one input, more become one input each.
-    """
-
-    name: str
-    kind: Kind
-    fill: float | str
-    categories: tuple[str, ...] = ()
-    date_format: str = ""
-
-    @classmethod
-    def learned(cls, name: str, cells: Cells) -> InputColumn:
-        """The rule for a column."""
-        values = cells.values[cells.is_there]
-        if cells.kind == "text":
-            categories, counts = np.unique(values.astype(str), return_counts=True)
-            return cls(name, "text", str(categories[counts.argmax()]), tuple(map(str, categories)))
-        fill = float(np.round(values.mean()) if cells.kind == "boolean" else np.median(values))
-        return cls(name, cells.kind, fill, date_format=cells.date_format)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the inputs that the column becomes."""
-        if self.kind != "text":
-            return (self.name,)
-        shown_ones = self.categories[1:] if len(self.categories) == 2 else self.categories
-        return tuple(f"{self.name}={category}" for category in shown_ones)
-
-    def encoded(self, cells: Cells, *, impute: bool) -> NDArray[np.float64]:
-        """The numbers of cells, (N, number of inputs), with NaN for what is missing."""
-        if self.kind != "text":
-            values = np.where(cells.is_there, cells.values, self.fill) if impute else cells.values
-            return values[:, None].astype(np.float64)
-        values = np.where(cells.is_there, cells.values, self.fill)
-        codes = np.searchsorted(self.categories, values.astype(str))
-        is_category = np.asarray(self.categories)[np.minimum(codes, len(self.categories) - 1)] == values
-        if not is_category.all():
-            others, counts = np.unique(values[~is_category].astype(str), return_counts=True)
-            named = ", ".join(f"{shown(other)} ({count:,} rows)" for other, count in zip(others, counts, strict=True))
-            raise ValueError(
-                f"expected one of {', '.join(map(shown, self.categories[:_MOST_NAMED]))}"
-                f"{', ...' if len(self.categories) > _MOST_NAMED else ''} in column {self.name!r}, as in the table "
-                f"that was learned from, got {named}; remove these rows, or learn from a table that has them"
-            )
-        numbers = (codes[:, None] == np.arange(len(self.categories))).astype(np.float64)
-        if len(self.categories) == 2:
-            numbers = numbers[:, 1:]
-        if not impute:
-            numbers[~cells.is_there] = np.nan
-        return numbers
 
 
 @dataclass(frozen=True)
@@ -126,26 +66,36 @@ class Encoding:
             mark = decimal_of(wanted, "the table", self.reading.decimal) or "."
         else:
             mark = checks.choice("decimal", decimal, (".", ","))
-        cells = {c.name: read_as(wanted[c.name], c.kind, mark, c.date_format) for c in self.columns}
+        cells = {c.name: read_as(wanted[c.name], c.kind, mark, c.date_format, c.unit) for c in self.columns}
         if how == "raise" and any(not found.is_there.all() for found in cells.values()):
             raise bad_cells(cells, "the table")
         parts = [column.encoded(cells[column.name], impute=how == "impute") for column in self.columns]
         return torch.from_numpy(np.concatenate(parts, axis=-1))
 
+    def unseen(self, frame: pandas.DataFrame) -> list[str]:
+        """The categories of every row that the table that was learned from did not have, such as "region=West"."""
+        rows = [""] * len(frame)
+        for column in self.categorical:
+            cells = read_as(frame[column.name], "text", ".", "")
+            for row in np.flatnonzero(cells.is_there & ~column.is_known(cells)):
+                rows[row] = ", ".join(filter(None, [rows[row], f"{column.name}={cells.values[row]}"]))
+        return rows
+
+    @property
+    def categorical(self) -> tuple[InputColumn, ...]:
+        """The columns of text."""
+        return tuple(column for column in self.columns if column.kind == "text")
+
     def to_json(self) -> dict[str, Any]:
         """The rules as numbers, strings, lists and dictionaries."""
-        columns = [_plain(column) for column in self.columns]
+        columns = [column.to_json() for column in self.columns]
         return {"columns": columns, "missing": self.missing, "index": self.index, "reading": asdict(self.reading)}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Encoding:
         """The rules that :meth:`to_json` gave."""
-        columns = (InputColumn(**{**column, "categories": tuple(column["categories"])}) for column in record["columns"])
-        return cls(tuple(columns), record["missing"], record["index"], Reading(**record.get("reading", {})))
-
-
-def _plain(column: InputColumn) -> dict[str, Any]:
-    return asdict(column) | {"categories": list(column.categories)}
+        columns = tuple(InputColumn.from_json(column) for column in record["columns"])
+        return cls(columns, record["missing"], record["index"], Reading(**record.get("reading", {})))
 
 
 def too_many_categories(cells: Mapping[str, Cells]) -> ValueError | None:
@@ -181,6 +131,10 @@ _INDEX = re.compile(
 """Names of columns that tell rows apart."""
 
 
+_SHARE_OF_NAMES = 0.5
+"""The share of different values in a column of text from which on these are names of rows."""
+
+
 def roles_of(cells: Mapping[str, Cells], targets: list[str], kept: list[str], known: str) -> dict[str, str]:
     """What is done with the columns that are no inputs."""
     roles = {name: "target" for name in targets}
@@ -189,7 +143,18 @@ def roles_of(cells: Mapping[str, Cells], targets: list[str], kept: list[str], kn
             roles[name] = "empty" if column.kind == "empty" else "constant"
     others = [name for name in cells if name not in roles]
     index = _index(cells, [name for name in others if name not in kept], known)
-    return roles | {index: "index"} if index and len(others) > 1 else roles
+    if index and len(others) > 1:
+        roles[index] = "index"
+    names = [name for name in others if name not in roles and name not in kept and _has_names(cells[name])]
+    return roles | dict.fromkeys(names, "names")
+
+
+def _has_names(cells: Cells) -> bool:
+    """Whether nearly every row has a text of its own."""
+    if cells.kind != "text":
+        return False
+    count = len(np.unique(cells.values[cells.is_there].astype(str)))
+    return count > max(MOST_CATEGORIES, _SHARE_OF_NAMES * int(cells.is_there.sum()))
 
 
 def is_constant(cells: Cells) -> bool:

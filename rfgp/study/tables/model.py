@@ -13,7 +13,6 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from ..._support import checks, optional
-from ...likelihoods.mean_softmax import mean_softmax
 from ...models import WeightSpaceGP
 from ...saving import load, save
 from ..datasets import Dataset
@@ -23,6 +22,7 @@ from .files import Reading, open_table
 from .formats import Missing
 from .scores import Scores
 from .table import Table
+from .target_transform import TargetTransform, TransformedNormal, chosen_transforms
 
 if TYPE_CHECKING:
     import pandas
@@ -43,17 +43,21 @@ class TableModel(torch.nn.Module):
     :param scales: the means and the scales of the inputs (2, d), and those of the targets (2, T), or None for classes.
     :param scores: how well held-out rows were predicted.
     :param fit_seconds: how long the fit took.
+    :param transforms: of the targets, before they are standardized; empty for none.
 
     >>> import numpy, pandas, rfgp
     >>> x = numpy.linspace(0.0, 6.0, 60)
     >>> frame = pandas.DataFrame({"hour": x, "kind": ["a", "b"] * 30, "tide": 3.0 + numpy.sin(x)})
     >>> model = TableModel.fit(rfgp.study.tables.read(frame, target="tide"))
     >>> model.predict(frame[["kind", "hour"]][:2]).columns.tolist()
-    ['tide', 'tide_lower', 'tide_upper']
+    ['tide', 'tide_sd', 'tide_lower', 'tide_upper', 'unseen']
     """
 
     x_scales: Tensor
     y_scales: Tensor | None
+    transforms: tuple[TargetTransform, ...] = ()
+    temperature: float = 1.0
+    """By what the logarithms of probabilities are divided."""
 
     def __init__(
         self,
@@ -65,11 +69,12 @@ class TableModel(torch.nn.Module):
         scales: tuple[Tensor, Tensor | None],
         scores: Scores,
         fit_seconds: float,
+        transforms: tuple[TargetTransform, ...] = (),
     ) -> None:
         super().__init__()
         self.model, self.encoding, self.task = model, encoding, task
         self.target_names, self.class_names = target_names, class_names
-        self.scores, self.fit_seconds = scores, fit_seconds
+        self.scores, self.fit_seconds, self.transforms = scores, fit_seconds, transforms
         self.register_buffer("x_scales", scales[0])
         self.register_buffer("y_scales", scales[1])
 
@@ -78,13 +83,16 @@ class TableModel(torch.nn.Module):
         cls,
         table: Table,
         *,
-        kernel: str | Kernel = "matern32",
+        kernel: str | Kernel = "auto",
         num_features: int | str = "auto",
         time_limit: float | None = None,
         test_share: float = TEST_SHARE,
         seed: int = 0,
     ) -> Self:
         """Learn from a table: most rows choose the parameters, held-out ones measure, and all are in the model.
+
+        Of a skewed target a logarithm, a square root or a function of Yeo and Johnson is taken where that predicts rows
+        better; means, deviations and intervals are in the units of the table.
 
         :param table: a table with a target, of :func:`rfgp.study.tables.read`.
         :param kernel: see :class:`rfgp.sklearn.RandomFeatureGPRegressor`, and so the next two.
@@ -99,7 +107,10 @@ class TableModel(torch.nn.Module):
         began = time.perf_counter()
         _prediction_names(table.target_names, table.class_names, table.encoding.index)
         data = table.split(test_share, seed)
-        estimator = _estimator(data, kernel, num_features, time_limit, seed)
+        transforms = () if data.num_classes else chosen_transforms(data.x_train, data.y_train)
+        if all(transform.kind == "none" for transform in transforms):
+            transforms = ()
+        estimator = _estimator(data, kernel, num_features, time_limit, seed, transforms)
         x_scales = _scales(estimator.x_scaler_)
         y_scales = None if data.num_classes else _scales(estimator.y_scaler_)
         made = cls(
@@ -111,34 +122,47 @@ class TableModel(torch.nn.Module):
             (x_scales, y_scales),
             Scores.none(),
             0.0,
+            transforms,
         )
+        made.temperature = getattr(estimator, "temperature_", 1.0)
         made.scores = Scores.of(data, made.distribution(data.x_test))
-        estimator.partial_fit(data.x_test.numpy(), data.y_test.numpy())
+        estimator.partial_fit(data.x_test.numpy(), _transformed(data.y_test, transforms).numpy())
         made.fit_seconds = time.perf_counter() - began
         return made
 
     def report(self) -> str:
         """The scores of held-out rows, in plain text."""
-        return self.scores.table(self.target_names)
+        lines = [self.scores.table(self.target_names)]
+        for name, transform in zip(self.target_names, self.transforms, strict=False):
+            if transform.kind != "none":
+                lines.append(f"note: {transform.kind} of {name}, which predicts held-out rows better")
+        return "\n".join(lines)
 
     @torch.no_grad()
-    def distribution(self, x: Tensor) -> Normal | Tensor:
+    def distribution(self, x: Tensor) -> Normal | TransformedNormal | Tensor:
         """Predictions at encoded inputs (N, d), in the units of the table.
 
-        :returns: independent normals (N,) or (N, T) of new observations, or probabilities of classes (N, C).
+        :returns: independent distributions (N,) or (N, T) of new observations, normal ones where targets have no
+            transform, or probabilities of classes (N, C).
         """
         parts = [self._part(rows) for rows in ((x - self.x_scales[0]) / self.x_scales[1]).split(_CHUNK)]
         first, second = (torch.cat(columns) for columns in zip(*parts, strict=True))
         if self.y_scales is None:
-            return mean_softmax(first, second)
+            return first
         center, scale = self.y_scales if first.dim() == 2 else self.y_scales[:, 0]
-        return Normal(first * scale + center, second * scale, validate_args=False)
+        normal = Normal(first * scale + center, second * scale, validate_args=False)
+        return TransformedNormal(normal, self.transforms) if self.transforms else normal
 
     def _part(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and standard deviations of some rows: of new observations, or of the latent functions of classes."""
-        latent = self.model.posterior(x)
+        """Means and standard deviations of new observations for some rows, or probabilities of classes twice."""
         if self.y_scales is None:
-            return latent.mean.mT, latent.variance.sqrt().mT
+            from ...sklearn.calibration import tempered
+            from ...sklearn.labels import log_class_probabilities
+
+            logs = tempered(log_class_probabilities(self.model, x), 1.0 / self.temperature)
+            probabilities = torch.from_numpy(logs).exp()
+            return probabilities, probabilities
+        latent = self.model.posterior(x)
         return latent.mean, self.model.likelihood(latent).stddev
 
     def predict(
@@ -157,7 +181,8 @@ class TableModel(torch.nn.Module):
         :param source: a path or a pandas DataFrame, see :func:`rfgp.study.tables.read`.
         :param level: the probability that a new observation is in its interval.
         :param missing: "raise", "drop" (empty predictions) or "impute"; default: as in the table that was learned from.
-        :returns: for every row its identifier, if known, and means and ends of intervals, or classes and probabilities.
+        :returns: for every row its identifier, if known, and means, standard deviations and ends of intervals, or
+            classes and probabilities. Of tables with categories, "unseen" has those that the first table did not.
         :raises ValueError: for columns that are not there, and cells that are not as they were.
         """
         pandas = optional.require("pandas", "pandas", "tables")
@@ -168,6 +193,8 @@ class TableModel(torch.nn.Module):
         columns = self._columns(x[is_whole], level) if bool(is_whole.any()) else {}
         places = is_whole.nonzero().squeeze(-1).numpy()
         predictions = pandas.DataFrame(columns, index=places).reindex(range(len(x)))
+        if self.encoding.categorical:
+            predictions["unseen"] = self.encoding.unseen(raw.frame)
         if self.encoding.index in raw.frame.columns:
             predictions.insert(0, self.encoding.index, raw.frame[self.encoding.index], allow_duplicates=True)
         return predictions.set_index(source.index) if isinstance(source, pandas.DataFrame) else predictions
@@ -179,8 +206,8 @@ class TableModel(torch.nn.Module):
         if isinstance(predicted, Tensor):
             best = [self.class_names[code] for code in predicted.argmax(-1).tolist()]
             return dict(zip(names, (best, *predicted.mT.numpy()), strict=True))
-        half = float(torch.special.ndtri(torch.tensor(0.5 + 0.5 * level, dtype=torch.float64))) * predicted.stddev
-        ends = torch.stack([predicted.mean, predicted.mean - half, predicted.mean + half], dim=-1)
+        tail = torch.tensor(0.5 - 0.5 * level, dtype=torch.float64)
+        ends = torch.stack([predicted.mean, predicted.stddev, predicted.icdf(tail), predicted.icdf(1.0 - tail)], dim=-1)
         return dict(zip(names, ends.reshape(len(x), -1).mT.numpy(), strict=True))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -201,21 +228,36 @@ class TableModel(torch.nn.Module):
         return model
 
 
-def _estimator(data: Dataset, kernel: Any, num_features: Any, time_limit: float | None, seed: int) -> Any:
+def _estimator(
+    data: Dataset,
+    kernel: Any,
+    num_features: Any,
+    time_limit: float | None,
+    seed: int,
+    transforms: tuple[TargetTransform, ...],
+) -> Any:
     """The fitted estimator for the task, with its default model."""
     optional.require("sklearn", "scikit-learn", "models of tables")
     from ...sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 
     settings = {"num_features": num_features, "time_limit": time_limit, "random_state": seed}
-    x, y = data.x_train.numpy(), data.y_train.numpy()
+    x, y = data.x_train.numpy(), _transformed(data.y_train, transforms).numpy()
     if data.num_classes is None:
         return RandomFeatureGPRegressor(kernel, **settings).fit(x, y)
     return RandomFeatureGPClassifier(kernel, **settings).partial_fit(x, y, classes=range(data.num_classes))
 
 
+def _transformed(y: Tensor, transforms: tuple[TargetTransform, ...]) -> Tensor:
+    """Targets (N,) or (N, T) by their transforms."""
+    if not transforms:
+        return y
+    columns = zip(transforms, y.reshape(len(y), -1).unbind(-1), strict=True)
+    return torch.stack([transform.forward(column) for transform, column in columns], dim=-1).reshape(y.shape)
+
+
 def _prediction_names(targets: tuple[str, ...], classes: tuple[str, ...], index: str) -> list[str]:
     """The names of the columns of predictions, all different: mean and interval, or the best class and all chances."""
-    ends = ("",) if classes else ("", "_lower", "_upper")
+    ends = ("",) if classes else ("", "_sd", "_lower", "_upper")
     names = [f"{target}{end}" for target in targets for end in ends] + [f"probability_{name}" for name in classes]
     twice = [name for name, count in Counter([*names, index]).items() if count > 1]
     if twice:

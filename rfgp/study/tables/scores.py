@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -12,6 +13,7 @@ from torch.distributions import Normal
 from ... import diagnostics
 from ..._support import checks
 from ..datasets import Dataset
+from .target_transform import TransformedNormal
 
 LEVEL = 0.95
 
@@ -26,6 +28,7 @@ class Scores:
     :param coverage: the share of observations that are in their 95 % intervals; empty for classes.
     :param trivial_error: the error of the mean of the training targets, or of their most frequent class.
     :param trivial_nlpd: that of a normal with mean and variance of the training targets, or of their frequencies.
+    :param others: errors of a linear model and of boosting, by name.
 
     >>> print(Scores(100, (2.0,), (2.1,), (0.93,), (4.0,), (2.8,)).table(("price",)))
               this model              without inputs
@@ -40,6 +43,7 @@ class Scores:
     coverage: tuple[float, ...]
     trivial_error: tuple[float, ...]
     trivial_nlpd: tuple[float, ...]
+    others: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     @classmethod
     def none(cls) -> Self:
@@ -47,21 +51,24 @@ class Scores:
         return cls(0, (), (), (), (), ())
 
     @classmethod
-    def of(cls, data: Dataset, predicted: Normal | Tensor) -> Self:
-        """The scores of normals (M,) or (M, T), or probabilities (M, C), for the test rows of a data set."""
+    def of(cls, data: Dataset, predicted: Normal | TransformedNormal | Tensor) -> Self:
+        """The scores of distributions (M,) or (M, T), or probabilities (M, C), for the test rows of a data set."""
         if isinstance(predicted, Tensor):
             return cls._of_classes(data, predicted)
-        y_train, y = data.y_train.reshape(len(data.y_train), -1), data.y_test.reshape(len(data.y_test), -1)
-        mean, std = predicted.mean.reshape(y.shape), predicted.stddev.reshape(y.shape)
-        trivial_mean, trivial_std = y_train.mean(0).expand_as(y), y_train.std(0, correction=0).expand_as(y)
-        half = std * torch.special.ndtri(torch.tensor(0.5 + 0.5 * LEVEL, dtype=std.dtype))
+        y = data.y_test
+        train = data.y_train
+        center = train.nanmean(0)
+        trivial = Normal(center, (train - center).square().nanmean(0).sqrt(), validate_args=False)
+        tail = torch.tensor(0.5 - 0.5 * LEVEL, dtype=y.dtype)
+        inside = ((predicted.icdf(tail) <= y) & (y <= predicted.icdf(1.0 - tail))).double()
         return cls(
             len(y),
-            _each(diagnostics.rmse, mean, y),
-            _each(lambda m, s, t: diagnostics.regression_mnll(Normal(m, s), t), mean, std, y),
-            _each(lambda m, h, t: ((m - t).abs() <= h).double().mean(), mean, half, y),
-            _each(diagnostics.rmse, trivial_mean, y),
-            _each(lambda m, s, t: diagnostics.regression_mnll(Normal(m, s), t), trivial_mean, trivial_std, y),
+            _each((predicted.mean - y).square(), y, torch.sqrt),
+            _each(-predicted.log_prob(y), y),
+            _each(inside, y),
+            _each((center - y).square(), y, torch.sqrt),
+            _each(-trivial.log_prob(y), y),
+            _others(data),
         )
 
     @classmethod
@@ -73,26 +80,61 @@ class Scores:
             for chances in (probabilities, trivial)
             for score in (diagnostics.error_rate, diagnostics.classification_mnll)
         ]
-        return cls(len(data.y_test), (scores[0],), (scores[1],), (), (scores[2],), (scores[3],))
+        return cls(len(data.y_test), (scores[0],), (scores[1],), (), (scores[2],), (scores[3],), _others(data))
 
     def table(self, names: tuple[str, ...]) -> str:
         """The scores in plain text, by the names of the targets."""
         names = checks.names("names", names, len(self.error))
         error = "RMSE" if self.coverage else "error rate"
-        lines = [("", "this model", "without inputs")]
+        titles = ("", "this model", *(name for name, _ in self.others), "without inputs")
+        lines = [titles]
         for place, name in enumerate(names):
             of = f" of {name}" if len(names) > 1 else ""
-            lines.append((f"{error}{of}", f"{self.error[place]:.4g}", f"{self.trivial_error[place]:.4g}"))
-            lines.append((f"NLPD{of}", f"{self.nlpd[place]:.4g}", f"{self.trivial_nlpd[place]:.4g}"))
+            others = [f"{errors[place]:.4g}" for _, errors in self.others]
+            none = [""] * len(self.others)
+            lines.append((f"{error}{of}", f"{self.error[place]:.4g}", *others, f"{self.trivial_error[place]:.4g}"))
+            lines.append((f"NLPD{of}", f"{self.nlpd[place]:.4g}", *none, f"{self.trivial_nlpd[place]:.4g}"))
             if self.coverage:
                 spread = (LEVEL * (1.0 - LEVEL) / self.num_rows) ** 0.5
                 share = f"{100 * self.coverage[place]:.1f} %, of {100 * LEVEL:.0f} +- {100 * spread:.1f} %"
-                lines.append((f"coverage{of}", share, ""))
-        widths = [max(len(line[place]) for line in lines) for place in range(3)]
+                lines.append((f"coverage{of}", share, *none, ""))
+        widths = [max(len(line[place]) for line in lines) for place in range(len(titles))]
         padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
-        return "\n".join("  ".join(cells).rstrip() for cells in padded)
+        table = "\n".join("  ".join(cells).rstrip() for cells in padded)
+        better = [name for name, errors in (*self.others, ("a prediction without inputs", self.trivial_error))
+                  if all(other < own for other, own in zip(errors, self.error, strict=True))]  # fmt: skip
+        return table + (f"\nnote: {' and '.join(better)} predicts these rows better" if better else "")
 
 
-def _each(score: Any, *columns: Tensor) -> tuple[float, ...]:
-    """A score of every column."""
-    return tuple(float(score(*parts)) for parts in zip(*(column.unbind(-1) for column in columns), strict=True))
+def _others(data: Dataset) -> tuple[tuple[str, tuple[float, ...]], ...]:
+    """Errors of a linear model and of boosting for the test rows, of every target."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+    from sklearn.linear_model import LogisticRegression, Ridge
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    x, new = data.x_train.numpy(), data.x_test.numpy()
+    if data.num_classes:
+        made = ("linear", LogisticRegression()), ("boosting", HistGradientBoostingClassifier(random_state=0))
+    else:
+        made = ("linear", Ridge()), ("boosting", HistGradientBoostingRegressor(random_state=0))
+    targets = [column.unbind(-1) if column.dim() == 2 else (column,) for column in (data.y_train, data.y_test)]
+    found = []
+    for name, model in made:
+        errors = []
+        for train, test in zip(*targets, strict=True):
+            known, wanted = (~torch.isnan(column) for column in (train, test))
+            fitted = make_pipeline(StandardScaler(), model).fit(x[known.numpy()], train[known].numpy())
+            predicted = torch.from_numpy(fitted.predict(new[wanted.numpy()]))
+            if data.num_classes:
+                errors.append(float((predicted != test).double().mean()))
+            else:
+                errors.append(float((predicted - test[wanted]).square().mean().sqrt()))
+        found.append((name, tuple(errors)))
+    return tuple(found)
+
+
+def _each(values: Tensor, y: Tensor, of_mean: Callable[[Tensor], Tensor] = lambda mean: mean) -> tuple[float, ...]:
+    """A function of the means of values (M,) or (M, T), where targets are there."""
+    means = values.where(~y.isnan(), torch.nan).nanmean(0).reshape(-1)
+    return tuple(of_mean(means).tolist())

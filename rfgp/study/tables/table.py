@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ from ..._support import checks
 from ..datasets import Dataset
 from ..datasets.base import Scaling, Task, split, typed_targets
 from .cells import WRONG, Cells, decimal_of, read_as, recognized
-from .encoding import Encoding, InputColumn, is_constant, roles_of, too_many_categories
+from .columns import InputColumn
+from .encoding import Encoding, is_constant, roles_of, too_many_categories
 from .files import Raw, Reading, open_table
 from .formats import MISSING, Missing
 from .report import Column, bad_cells, column_of, printed, same_columns, same_rows, several, shown
@@ -34,7 +36,8 @@ class Table:
 
     :param name: the name of the file, or "the table".
     :param x: inputs (N, d), float64.
-    :param y: targets (N,), or (N, T) for T of them, float64, or class numbers (N,), int64; None without a target.
+    :param y: targets (N,), or (N, T) for T of them, float64, with NaN where one of several is missing, or class numbers
+        (N,), int64; None without a target.
     :param input_names: the d names of the inputs; a category has that of its column, =, and its value.
     :param target_names: the names of the targets.
     :param task: "regression" or "classification"; None without a target.
@@ -102,7 +105,7 @@ def read(
     target: str | int | Sequence[str | int] | None = None,
     *,
     task: Task | None = None,
-    missing: Missing = "raise",
+    missing: Missing = "impute",
     drop: Sequence[str | int] = (),
     keep: Sequence[str | int] = (),
     separator: str | None = None,
@@ -115,17 +118,20 @@ def read(
     *Files.* Text (.csv, .tsv, .txt, .dat), JSON lines (.jsonl, .ndjson), Parquet and workbooks (.xlsx), each also with
     .gz behind it. Of text, the encoding, the separator, the decimal comma, a header, and comments are recognized.
 
-    *Inputs.* Numbers and booleans are inputs as they are, and dates are days since 1970. Text of two values is one
-    input, 0 or 1, and text of up to 50 values one input for each. Left out are columns with a single value, and one
-    that tells rows apart, such as 0, 1, 2, ..., or different values under a name such as "id".
+    *Inputs.* Numbers and booleans are inputs as they are, also with one unit such as "$69.44" or "12 %". Dates are days
+    since 1970, and year, month, day, weekday and hour where these vary. Text of two values is one input, 0 or 1, and
+    text of up to 50 values one input for each; of more values the input is the mean of the target in other rows with
+    the same value, beside the number of these. Left out are columns with a single value, texts that most rows have for
+    themselves, and one that tells rows apart, such as 0, 1, 2, ..., or different values under a name such as "id".
 
-    *Missing.* Empty cells, NA, NaN, null, none, ?, -, infinite numbers, and text in a column of numbers: "raise" counts
-    them, "drop" leaves their rows out, "impute" puts in the median or the most frequent text of the column.
+    *Missing.* Empty cells, NA, NaN, null, none, ?, -, infinite numbers, and text in a column of numbers: "impute" puts
+    in the median or the most frequent text of the column, and marks ten such cells or more by one more input; "raise"
+    counts them, and "drop" leaves their rows out.
 
     :param source: a path, or a pandas DataFrame.
     :param target: the name or the index of the column of the target, or several ones, also as "a,b"; default: none.
     :param task: "regression" or "classification"; default: classification for text, booleans and few integers.
-    :param missing: "raise", "drop" or "impute".
+    :param missing: "impute", "raise" or "drop".
     :param drop: columns that are not looked at.
     :param keep: columns that are inputs although they tell rows apart.
     :param decimal: the decimal point or comma of text.
@@ -157,7 +163,7 @@ def read(
         cells |= {name: _labels(looked_at[name], cells[name], mark) for name in targets}
     roles = roles_of(cells, targets, kept, raw.index)
     inputs = [name for name in cells if name not in roles]
-    if (error := too_many_categories({name: cells[name] for name in inputs})) is not None:
+    if not targets and (error := too_many_categories({name: cells[name] for name in inputs})) is not None:
         raise error
     rows, notes = _rows(cells, inputs, targets, missing, raw.name)
     columns = {name: column_of(name, cells[name], roles.get(name, "input")) for name in cells}
@@ -165,14 +171,21 @@ def read(
     for name in inputs:
         if is_constant(taken[name]):
             columns[name] = replace(columns[name], role="constant")
-    rules = tuple(InputColumn.learned(name, taken[name]) for name in inputs if columns[name].role == "input")
+    marks = missing == "impute"
+    rules = [InputColumn.learned(name, taken[name], marks) for name in inputs if columns[name].role == "input"]
     if not rules:
         named = ", ".join(f"{column.name!r} ({column.role})" for column in list(columns.values())[:_MOST_NAMED])
         raise ValueError(f"expected a column of {raw.name} that can be an input, got {named}; add one")
     index = [name for name, role in roles.items() if role == "index"]
-    encoding = Encoding(rules, missing, "".join(index), replace(raw.reading, decimal=found_mark))
-    parts = [rule.encoded(taken[rule.name], impute=missing == "impute") for rule in rules]
     y, found_task, classes = _targets({name: taken[name] for name in targets}, task, raw.name)
+    parts = []
+    for number, rule in enumerate(rules):
+        if rule.has_many_categories and y is not None and found_task is not None:
+            rules[number], part = rule.coded(taken[rule.name], y.numpy(), found_task)
+        else:
+            part = rule.encoded(taken[rule.name], impute=marks)
+        parts.append(part)
+    encoding = Encoding(tuple(rules), missing, "".join(index), replace(raw.reading, decimal=found_mark))
     for name, other in same_columns({name: cells[name] for name in (*inputs, *targets)}).items():
         columns[name] = replace(columns[name], duplicate_of=other)
     again = same_rows(raw.frame[[*inputs, *targets]])
@@ -215,12 +228,14 @@ def _column(raw: Raw, names: list[str], wanted: Any, what: str) -> str:
     if is_index and -len(names) <= int(wanted) < len(names):
         return names[int(wanted)]
     several = ", which several columns have" if isinstance(wanted, str) and wanted in raw.repeated else ""
+    close = difflib.get_close_matches(str(wanted), names, n=1)
+    meant = f"did you mean {shown(close[0])}?" if close and not several else "choose one of them"
     listed = ", ".join(shown(name)[1:-1] for name in names[:_MOST_NAMED]) + (
         ", ..." if len(names) > _MOST_NAMED else ""
     )
     raise ValueError(
         f"expected the name of one column of {raw.name} ({listed}) or its index as {what}, got "
-        f"{shown(wanted)}{several}; choose one of them"
+        f"{shown(wanted)}{several}; {meant}"
     )
 
 
@@ -238,9 +253,9 @@ def _rows(
     if missing == "raise" and bad:
         raise bad_cells(bad, name)
     count = len(next(iter(cells.values())).values) if cells else 0
-    has_target, has_inputs = np.ones(count, bool), np.ones(count, bool)
+    has_target, has_inputs = np.full(count, not targets), np.ones(count, bool)
     for column in targets:
-        has_target &= cells[column].is_there
+        has_target |= cells[column].is_there
     for column in inputs:
         has_inputs &= cells[column].is_there
     rows = np.flatnonzero(has_target & has_inputs if missing == "drop" else has_target)
@@ -267,7 +282,8 @@ def _targets(
 ) -> tuple[Tensor | None, Task | None, tuple[str, ...]]:
     """Targets as a tensor, the task, and the names of classes."""
     named = {f"target {shown(key)} of {name}": column for key, column in cells.items()}
-    typed = [typed_targets(_typed(column, what), task, what) for what, column in named.items()]
+    there = {what: column.taken(np.flatnonzero(column.is_there)) for what, column in named.items()}
+    typed = [typed_targets(_typed(column, what), task, what) for what, column in there.items()]
     if not typed:
         return None, None, ()
     (values, first, classes), *others = typed
@@ -278,7 +294,9 @@ def _targets(
         )
     if first == "classification":
         return torch.from_numpy(np.asarray(values, dtype=np.int64)), first, classes
-    columns = np.stack([np.asarray(value, dtype=np.float64) for value, _, _ in typed], axis=-1)
+    columns = np.full((len(next(iter(cells.values())).values), len(typed)), np.nan)
+    for place, (column, (known, _, _)) in enumerate(zip(cells.values(), typed, strict=True)):
+        columns[column.is_there, place] = known
     return torch.from_numpy(columns[:, 0].copy() if len(typed) == 1 else columns), first, ()
 
 
@@ -298,6 +316,7 @@ def _notes(columns: list[Column]) -> list[str]:
     notes = []
     for role, advice in (
         ("index", "tells rows apart and is left out; keep it as an input by keep= (--keep)"),
+        ("names", "left out, since most rows have a text of their own; keep it by keep= (--keep)"),
         ("constant", "left out, since there is a single value"),
         ("empty", "left out, since no cell has a value"),
     ):

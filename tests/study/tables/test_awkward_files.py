@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
 from rfgp.study.tables import read
+from rfgp.study.tables.encoding import Encoding
 
 ROWS = 30
 X = np.random.default_rng(0).normal(size=(ROWS, 3)).round(3)
@@ -79,7 +82,7 @@ def test_missing_cells_of_all_columns_are_counted(file):
         "missing ('?' in row 3, '-' in row 8); 'y': 1 missing ('NaN' in row 5); correct them, or pass missing="
     )
     with pytest.raises(ValueError, match=re.escape(message)):
-        read(path, "y")
+        read(path, "y", missing="raise")
     whole = [row for row in range(ROWS) if row not in (0, 2, 4, 5, 7, 9)]
     dropped = read(path, "y", missing="drop")
     check(dropped, x=X[whole, :2], y=Y[whole])
@@ -93,17 +96,43 @@ def test_missing_cells_of_all_columns_are_counted(file):
     assert "note: cells that are filled in by the median or the most frequent value: 3 in a, 2 in b" in filled.report()
 
 
-def test_text_with_many_categories(file):
+def test_names_of_rows_are_left_out_and_units_are_numbers(file):
     weights = [f"{i + 0.5} kg" for i in range(60)]
-    path = file(lines("name,weight,a,y", [f"n{i}" for i in range(60)], weights, *np.tile([A, Y], 2)))
-    message = (
-        "expected at most 50 different values in a column of text, got 60 in 'name' such as 'n0', 60 in 'weight' such "
-        "as '0.5 kg', where numbers have the unit 'kg' behind them; make numbers of them, or drop the columns (--drop "
-        "name,weight)"
+    prices = [f"${1000 * i + 0.25:,.2f}" for i in range(60)]
+    path = file(lines("name;weight;price;share;y", [f"n{i}" for i in range(60)], weights, prices, ["12 %", "3%"] * 30,
+                      np.tile(Y, 2), separator=";"))  # fmt: skip
+    table = read(path, "y")
+    assert table.input_names == ("weight", "price", "share") and roles(table)["name"] == "names"
+    assert table.x[7].tolist() == [7.5, 7000.25, 3.0]
+    without_target = "expected at most 50 different values in a column of text, got 60 in 'name' such as 'n0'; make"
+    with pytest.raises(ValueError, match=without_target):
+        read(path, keep="name")
+    again = table.encoding.encode(
+        pandas.DataFrame({"weight": ["2 kg", "3"], "price": ["$1,000", "2"], "share": [1, 2]})
     )
-    with pytest.raises(ValueError, match=re.escape(message)):
-        read(path, "y")
-    assert read(path, "y", drop="name,weight").input_names == ("a",)
+    assert again.tolist() == [[2.0, 1000.0, 1.0], [3.0, 2.0, 2.0]]
+    euros = read(file(lines("a;y", [f"1.{i:03},50 EUR" for i in range(ROWS)], range(ROWS), separator=";")), "y",
+                 task="regression")  # fmt: skip
+    assert euros.x[3].tolist() == [1003.5]
+    mixed = read(file(lines("a;b;y", ["5 kg", "300 g", "1 m"] * 10, B, Y, separator=";")), "y")
+    assert mixed.input_names[0] == "a=1 m"
+
+
+def test_many_categories_have_the_means_of_other_rows(file):
+    rng = np.random.default_rng(0)
+    codes = rng.integers(60, size=600)
+    path = file(lines("zip,a,y", [f"z{code}" for code in codes], rng.normal(size=600), codes + rng.normal(size=600)))
+    table = read(path, "y")
+    assert table.input_names == ("zip: mean of target", "zip: log rows", "a")
+    assert np.corrcoef(table.x[:, 0], codes)[0, 1] > 0.99
+    noise = read(
+        file(lines("zip,a,y", [f"z{code}" for code in codes], rng.normal(size=600), rng.normal(size=600))), "y"
+    )
+    assert abs(np.corrcoef(noise.x[:, 0], noise.y)[0, 1]) < 4.0 / np.sqrt(600)
+    again = Encoding.from_json(json.loads(json.dumps(table.encoding.to_json())))
+    new = again.encode(pandas.DataFrame({"zip": ["z59", "elsewhere"], "a": [0.0, 0.0]}))
+    assert abs(float(new[0, 0]) - 59.0) < 2.0 and new[1, 1] == 0.0
+    assert float(new[1, 0]) == pytest.approx(float(table.y.mean()))
 
 
 def test_booleans_categories_and_dates(file):
@@ -111,8 +140,9 @@ def test_booleans_categories_and_dates(file):
     times = [f"2021-03-01 {i % 24:02}:30" for i in range(ROWS)]
     path = file(lines("ok,color,day,time,y", ["TRUE", "false"] * 15, ["red", "blue", "green"] * 10, days, times, Y))
     table = read(path, "y")
-    assert table.input_names == ("ok", "color=blue", "color=green", "color=red", "day", "time")
-    assert table.x[1].tolist() == [0.0, 1.0, 0.0, 0.0, 18688.0, 18687.0 + 1.5 / 24.0]
+    colors, days = ("color=blue", "color=green", "color=red"), ("day", "day: day", "day: weekday")
+    assert table.input_names == ("ok", *colors, *days, "time", "time: hour")
+    assert table.x[1].tolist() == [0.0, 1.0, 0.0, 0.0, 18688.0, 2.0, 1.0, 18687.0 + 1.5 / 24.0, 1.5]
     assert "2021-03-01 to 2021-03-30" in table.report() and "2021-03-01T23:30:00" not in table.notes
     unclear = file(lines("day,a,y", [f"{i % 12 + 1:02}/03/2021" for i in range(ROWS)], A, Y))
     with pytest.raises(ValueError, match="column 'day' that can be read in one way, got '01/03/2021' and others"):
@@ -146,7 +176,7 @@ def test_infinite_values_and_text_among_numbers(file):
     path = file(lines("a,b,y", a, b, Y))
     message = "'a': 2 infinite ('inf' in row 4, '-1e999' in row 9); 'b': 1 wrong ('12 kg' in row 7); correct them"
     with pytest.raises(ValueError, match=re.escape(message)):
-        read(path, "y")
+        read(path, "y", missing="raise")
     table = read(path, "y", missing="drop")
     assert len(table.x) == 27
     assert "cells of other kinds than their column are taken as missing: b (1 wrong)" in table.notes

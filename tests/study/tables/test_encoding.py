@@ -54,8 +54,8 @@ def test_missing_cells(table):
         "got 3 cells without one in 3 columns: 'size': 1 missing (empty in row 2); 'color': 1 missing ('?' in row 2)"
     )
     with pytest.raises(ValueError, match=re.escape(message)):
-        table.encoding.encode(holes)
-    filled = table.encoding.encode(holes, missing="impute")
+        table.encoding.encode(holes, missing="raise")
+    filled = table.encoding.encode(holes)
     assert filled[1, :4].tolist() == [3.25, 0.0, 0.0, 1.0]  # the median, and the color that is most frequent
     assert filled[2, -1] == 1.0
     left = table.encoding.encode(holes, missing="drop").isnan().numpy()
@@ -80,13 +80,23 @@ def test_the_decimal_mark_that_was_learned_tells_where_a_number_may_be_two(learn
 
 
 def test_what_was_not_there_before(table):
-    message = "expected one of 'blue', 'green', 'red' in column 'color', as in the table that was learned from, got 'pi"
-    with pytest.raises(ValueError, match=re.escape(message)):
-        table.encoding.encode(FRAME.assign(color=["pink", "red", "pink", "red"]))
+    pink = FRAME.assign(color=["pink", "red", "pink", "red"])
+    assert table.encoding.encode(pink)[0, 1:4].tolist() == [0.0, 0.0, 0.0]
+    assert table.encoding.unseen(pink) == ["color=pink", "", "color=pink", ""]
     with pytest.raises(ValueError, match="got none for 'size', 'sold'; add them"):
         table.encoding.encode(FRAME.drop(columns=["size", "sold"]))
     with pytest.raises(ValueError, match="expected one of raise, drop, impute for missing, got 'skip'"):
         table.encoding.encode(FRAME, missing="skip")
+
+
+def test_missing_cells_are_marked():
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame(rng.normal(size=(40, 2)), columns=["a", "y"])
+    frame.loc[:14, "a"] = None
+    table = read(frame, "y")
+    assert table.input_names == ("a", "a is missing") and table.x[:, 1].tolist() == [1.0] * 15 + [0.0] * 25
+    both = read(frame.assign(x=range(40)), ["a", "y"])
+    assert len(both.y) == 40 and both.y[:, 0].isnan().sum() == 15
 
 
 def test_several_targets_make_a_data_set():

@@ -44,11 +44,16 @@ WRITERS = {
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_file_is_read_as_its_data_frame(tmp_path, name):
     WRITERS[name](frame(), tmp_path / name)
-    found, known = read(tmp_path / name, "price", missing="impute"), read(frame(), "price", missing="impute")
-    assert found.input_names == known.input_names == ("size", "rooms", "color=red", "heated", "built")
+    found, known = read(tmp_path / name, "price"), read(frame(), "price")
+    with_holes, dates = (
+        ("rooms", "rooms is missing", "color=red", "color is missing"),
+        ("", ": day", ": weekday", ": hour"),
+    )
+    names = ("size", *with_holes, "heated", *(f"built{part}" for part in dates))
+    assert found.input_names == known.input_names == names
     assert torch.equal(found.x, known.x) and torch.equal(found.y, known.y)
-    assert known.x[1].tolist() == [frame()["size"][1], 3.0, 0.0, 0.0, 18262.5]
-    assert known.x[2, 2] == 0.0  # as many are red as blue, and blue comes first
+    assert known.x[1].tolist() == [frame()["size"][1], 3.0, 1.0, 0.0, 0.0, 0.0, 18262.5, 1.0, 2.0, 12.0]
+    assert known.x[2, 3] == 0.0  # as many are red as blue, and blue comes first
     assert [column.kind for column in known.columns] == ["number", "integer", "text", "boolean", "date", "number"]
     assert [column.num_missing for column in found.columns] == [0, 10, 10, 0, 0, 0]
 

@@ -57,7 +57,7 @@ def test_predictions_in_the_units_of_the_table(folder, model_file, capsys):
     out = folder / "predictions.csv"
     assert main(["predict", str(path), str(folder / "new.csv"), "--out", str(out), "--level", "0.9"]) == 0
     found = pandas.read_csv(out)
-    assert list(found.columns) == ["id", "price", "price_lower", "price_upper"]
+    assert list(found.columns) == ["id", "price", "price_sd", "price_lower", "price_upper", "unseen"]
     assert found["id"].tolist() == new["id"].tolist()
     errors = found["price"] - houses()["price"]
     assert errors.std() < 4000.0
@@ -68,7 +68,7 @@ def test_predictions_in_the_units_of_the_table(folder, model_file, capsys):
     assert loaded.predict(new).index.equals(new.index) and loaded.target_names == ("price",)
     capsys.readouterr()
     assert main(["predict", str(path), str(folder / "new.csv")]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "id,price,price_lower,price_upper"
+    assert capsys.readouterr().out.splitlines()[0] == "id,price,price_sd,price_lower,price_upper,unseen"
 
 
 def test_cells_of_predictions_are_no_formulas(tmp_path):
@@ -83,27 +83,27 @@ def test_cells_of_predictions_are_no_formulas(tmp_path):
     )
     found = pandas.read_csv(tmp_path / "p.csv", dtype=str, keep_default_na=False)
     assert found["id"].tolist() == ["'=1+1", "-2.5", "'+1 a", "'@sum", "'\tx", "plain", "'-x", "7", "+3e2", "a=b"]
-    assert set(found["y"]) <= {"'=u", "v"} and list(found.columns)[2:] == ["probability_=u", "probability_v"]
+    assert set(found["y"]) <= {"'=u", "v"} and list(found.columns)[2:4] == ["probability_=u", "probability_v"]
 
 
 def test_rows_do_not_depend_on_the_others(folder, model_file, monkeypatch):
     model = TableModel.load(model_file[0])
     whole = model.predict(houses())
     monkeypatch.setattr(tables_model, "_CHUNK", 7)
-    assert np.allclose(model.predict(houses()).iloc[:, 1:], whole.iloc[:, 1:], rtol=1e-9)
+    assert np.allclose(model.predict(houses()).iloc[:, 1:-1], whole.iloc[:, 1:-1], rtol=1e-9)
 
 
 def test_rows_with_missing_cells(folder, model_file, capsys):
     path, _ = model_file
     houses().assign(area=[""] * 2 + ["80"] * (ROWS - 2)).to_csv(folder / "holes.csv", index=False)
     command = ["predict", str(path), str(folder / "holes.csv")]
-    assert main(command) == 2
+    assert main([*command, "--missing", "raise"]) == 2
     assert "got 2 cells without one in 1 column: 'area': 2 missing" in capsys.readouterr().err
     assert main([*command, "--missing", "drop"]) == 0
     printed = capsys.readouterr()
-    assert printed.out.splitlines()[1:3] == ["H0,,,", "H1,,,"]
+    assert printed.out.splitlines()[1:3] == ["H0,,,,,", "H1,,,,,"]
     assert printed.err == "rfgp: 2 of 120 rows have missing cells, and no prediction\n"
-    assert main([*command, "--missing", "impute"]) == 0
+    assert main(command) == 0
     assert ",," not in capsys.readouterr().out
 
 
@@ -184,8 +184,8 @@ def test_classes(tmp_path):
     model = TableModel.fit(read(frame, "kind"), num_features=32)
     model.save(tmp_path / "model.pt")
     found = TableModel.load(tmp_path / "model.pt").predict(frame)
-    assert list(found.columns) == ["id", "kind", "probability_large", "probability_small"]
-    assert (found["kind"] == frame["kind"]).mean() > 0.9 and np.allclose(found.iloc[:, 2:].sum(axis=1), 1.0)
+    assert list(found.columns) == ["id", "kind", "probability_large", "probability_small", "unseen"]
+    assert (found["kind"] == frame["kind"]).mean() > 0.9 and np.allclose(found.iloc[:, 2:4].sum(axis=1), 1.0)
     assert model.scores.error[0] < model.scores.trivial_error[0] and model.scores.nlpd < model.scores.trivial_nlpd
     assert model.report().splitlines()[1].startswith("error rate")
 
@@ -194,7 +194,8 @@ def test_several_targets():
     frame = houses().assign(rent=lambda known: 0.004 * known["price"] + 10.0 * known["rooms"])
     model = TableModel.fit(read(frame, "price,rent"), num_features=16, seed=1)
     found = model.predict(frame, level=0.5)
-    assert list(found.columns)[1:] == [f"{t}{end}" for t in ("price", "rent") for end in ("", "_lower", "_upper")]
+    ends = ("", "_sd", "_lower", "_upper")
+    assert list(found.columns)[1:-1] == [f"{target}{end}" for target in ("price", "rent") for end in ends]
     assert np.corrcoef(found["rent"], frame["rent"])[0, 1] > 0.95
     assert len(model.scores.error) == 2 and "RMSE of rent" in model.report()
 
