@@ -70,6 +70,8 @@ class Bench:
         self.points = _some_rows(len(self.x_test), _KL_ROWS)
         self.others: dict[str, Losses] = {}
         if self.classes is None:
+            checks.finite(dataset.y_train, "y_train")
+            checks.finite(dataset.y_test, "y_test")
             self.shift = dataset.y_train.mean(0)
             std = dataset.y_train.std(0, correction=0)
             std = (dataset.y_train - self.shift).square().mean().sqrt().expand_as(std) if is_field else std

@@ -38,7 +38,7 @@ class Dataset:
     :param scaling: "standardize" for columns in units of their own, "unit" (rows of unit norm) for pixels and counts,
         "none".
     :param outputs: the names of the outputs that are in the targets, where they have names.
-    :raises ValueError: where values are not finite, shapes disagree, or the training targets are all the same.
+    :raises ValueError: where values are not finite, but for NaN in some of several targets, shapes disagree, or the training targets are all the same.
 
     >>> import rfgp
     >>> diabetes = rfgp.study.datasets.load("diabetes")
@@ -77,7 +77,8 @@ class Dataset:
             checks.finite(checks.inputs(x, self.x_train.shape[-1], f"x_{part}"), f"x_{part}")
             for column in y.unbind(-1) if y.dim() == 2 else (y,):
                 if self.num_classes is None:
-                    checks.targets(column, x, f"y_{part}")
+                    there = ~column.isnan() if y.dim() == 2 and y.shape[1] > 1 else slice(None)
+                    checks.targets(column[there], x[there], f"y_{part}")
                 else:
                     checks.labels(column, x, self.num_classes, f"y_{part}")
         if self.outputs and len(self.outputs) != self.num_outputs:
@@ -90,14 +91,14 @@ class Dataset:
                 f"expected as many outputs in y_test as in y_train, {self.num_outputs}, got a shape of "
                 f"{tuple(self.y_test.shape)}; take the same columns"
             )
-        columns = self.y_train.reshape(len(self.y_train), -1)
-        constant = (columns == columns[0]).all(0)
-        if bool(constant.any()):
-            value = columns[0][constant][0].item()
-            raise ValueError(
-                f"expected targets of {self.name} that vary over the training rows, got {value:g} in all of them; "
-                "choose another target"
-            )
+        for column in self.y_train.reshape(len(self.y_train), -1).unbind(-1):
+            values = column[~column.isnan()]
+            if bool((values == values[:1]).all()):
+                value = f"{values[0].item():g} in all of them" if len(values) else "none"
+                raise ValueError(
+                    f"expected targets of {self.name} that vary over the training rows, got {value}; choose another "
+                    "target"
+                )
 
     @property
     def num_outputs(self) -> int:
@@ -148,6 +149,8 @@ def from_arrays(
 
 MOST_CLASSES = 20
 """Integers with more different values are classes only where the task says so."""
+_MANY_VALUES = 100
+"""More different integers than these are numbers, not labels."""
 _ROWS_PER_CLASS = 5
 
 
@@ -161,7 +164,8 @@ def typed_targets(
     if kind == "f" and not np.isfinite(values.astype(np.float64)).all():
         bad = int((~np.isfinite(values.astype(np.float64))).sum())
         raise ValueError(f"expected finite numbers in {what}, got {bad} others; remove them")
-    if task == "regression" or (task is None and kind == "f"):
+    is_number = kind == "f" or (kind in "iu" and len(np.unique(values)) > _MANY_VALUES)
+    if task == "regression" or (task is None and is_number):
         if kind in "US":
             raise ValueError(
                 f"expected numbers in {what} for regression, got {str(values[0])!r}; choose classification"

@@ -156,7 +156,8 @@ def read(
     if both:
         raise ValueError(f"expected a target that is not dropped, got {shown(both[0])} as both; drop others")
     looked_at = raw.frame[[name for name in raw.frame.columns if name not in dropped]]
-    found_mark = decimal_of(looked_at, raw.name) if decimal is None else decimal
+    usual = "." if raw.reading.separator == "," else None
+    found_mark = decimal_of(looked_at, raw.name, usual) if decimal is None else decimal
     mark = found_mark or "."
     cells = {name: recognized(looked_at[name], mark) for name in looked_at.columns}
     if task == "classification":

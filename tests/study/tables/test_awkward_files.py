@@ -248,6 +248,8 @@ def test_a_comma_that_may_mean_two_things_asks(file):
         read(path, "y", task="regression")
     for decimal, value in ((",", 1.25), (".", 1250.0)):
         assert read(path, "y", task="regression", decimal=decimal).x[0, 0] == value
+    quoted = file(lines("a,y", [f'"{i},250"' for i in range(1, ROWS + 1)], Y))
+    assert read(quoted, "y").x[0, 0] == 1250.0  # where commas separate cells, none is in front of decimals
 
 
 def test_names_that_come_again(file):
