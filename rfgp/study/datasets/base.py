@@ -38,7 +38,8 @@ class Dataset:
     :param scaling: "standardize" for columns in units of their own, "unit" (rows of unit norm) for pixels and counts,
         "none".
     :param outputs: the names of the outputs that are in the targets, where they have names.
-    :raises ValueError: where values are not finite, but for NaN in some of several targets, shapes disagree, or the training targets are all the same.
+    :raises ValueError: where values are not finite, but for NaN in some of several targets, where shapes disagree, or
+        where the training targets are all the same.
 
     >>> import rfgp
     >>> diabetes = rfgp.study.datasets.load("diabetes")

@@ -103,7 +103,11 @@ class Scores:
         table = "\n".join("  ".join(cells).rstrip() for cells in padded)
         better = [name for name, errors in (*self.others, ("a prediction without inputs", self.trivial_error))
                   if all(other < own for other, own in zip(errors, self.error, strict=True))]  # fmt: skip
-        return table + (f"\nnote: {' and '.join(better)} predicts these rows better" if better else "")
+        return table + (
+            f"\nnote: {' and '.join(better)} predict{'s' if len(better) == 1 else ''} these rows better"
+            if better
+            else ""
+        )
 
 
 def _others(data: Dataset) -> tuple[tuple[str, tuple[float, ...]], ...]:

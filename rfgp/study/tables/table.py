@@ -159,7 +159,7 @@ def read(
     usual = "." if raw.reading.separator == "," else None
     found_mark = decimal_of(looked_at, raw.name, usual) if decimal is None else decimal
     mark = found_mark or "."
-    cells = {name: recognized(looked_at[name], mark) for name in looked_at.columns}
+    cells = {name: _recognized(looked_at[name], mark) for name in looked_at.columns}
     if task == "classification":
         cells |= {name: _labels(looked_at[name], cells[name], mark) for name in targets}
     roles = roles_of(cells, targets, kept, raw.index)
@@ -238,6 +238,17 @@ def _column(raw: Raw, names: list[str], wanted: Any, what: str) -> str:
         f"expected the name of one column of {raw.name} ({listed}) or its index as {what}, got "
         f"{shown(wanted)}{several}; {meant}"
     )
+
+
+_CODES = re.compile("(?:.*[ _.-])?(?:zip|zip[ _-]?codes?|post[ _-]?codes?|postal[ _-]?codes?|plz)", re.IGNORECASE)
+"""Names of columns whose numbers are names of places."""
+
+
+def _recognized(column: pandas.Series, decimal: str) -> Cells:
+    """The cells of a column, as what most of them are, or as text under the name of a code."""
+    cells = recognized(column, decimal)
+    is_code = cells.kind == "integer" and _CODES.fullmatch(str(column.name)) is not None
+    return read_as(column, "text", decimal, "") if is_code else cells
 
 
 def _labels(column: pandas.Series, cells: Cells, decimal: str) -> Cells:

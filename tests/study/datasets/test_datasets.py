@@ -207,7 +207,7 @@ def test_a_data_set_is_checked():
         Dataset("toy", x, two, torch.zeros(1, 2), torch.zeros(1), **about)
     with pytest.raises(ValueError, match=r"expected 2 names of outputs, .* got 1"):
         Dataset("toy", x, two, torch.zeros(1, 2), torch.zeros(1, 2), **about, outputs=("one",))
-    two[0, 1] = float("nan")
+    two[0, 1] = float("inf")
     with pytest.raises(ValueError, match="expected finite values in y_train, got 1"):
         Dataset("toy", x, two, torch.zeros(1, 2), torch.zeros(1, 2), **about)
 

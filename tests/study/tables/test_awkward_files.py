@@ -133,6 +133,8 @@ def test_many_categories_have_the_means_of_other_rows(file):
     new = again.encode(pandas.DataFrame({"zip": ["z59", "elsewhere"], "a": [0.0, 0.0]}))
     assert abs(float(new[0, 0]) - 59.0) < 2.0 and new[1, 1] == 0.0
     assert float(new[1, 0]) == pytest.approx(float(table.y.mean()))
+    numbers = read(file(lines("zip,a,y", 20000 + codes, rng.normal(size=600), codes + rng.normal(size=600))), "y")
+    assert numbers.input_names == table.input_names
 
 
 def test_booleans_categories_and_dates(file):
