@@ -15,13 +15,13 @@ from ...linalg.toeplitz_precision import Probes, ToeplitzPrecision
 from ..noise.base import NoiseModel, residual_columns
 from ..sums.grid_statistics import GridStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
-from ..sums.wide_grids import MOST_DENSE
+from ..sums.wide_grids import refused
 from .factor import OutputFactor
 from .normal_equations import Equations, EvidenceTerms
 from .point_variance import PointVariance
 from .posterior import GaussianPosterior
 
-_PROBES, _DRAWS = 16, 64
+_PROBES, _DRAWS = 8, 64
 """Random columns for an evidence, and draws of the weights for covariances; the first are the same."""
 _SEED = 0
 
@@ -54,15 +54,12 @@ class WideEquations(Equations):
 
     def posterior(self, tracks: bool = False) -> WidePosterior:
         if tracks:
-            raise ValueError(
-                f"expected at most {MOST_DENSE} features of a Fourier grid for gradients through the posterior, got "
-                f"{self.gram.num_features}; take fewer, or leave gpytorch.settings.detach_test_caches on"
-            )
+            raise refused("gradients through the posterior", self.gram.num_features)
         precision = ToeplitzPrecision(self.gram, self.amplitudes)
         return WidePosterior(precision, self.amplitudes.detach().unsqueeze(-1) * self.cross.detach())
 
     def evidence_terms(self) -> EvidenceTerms:
-        """The terms, with the log determinant by 16 random columns; see :attr:`WidePosterior.evidence_error`."""
+        """The terms, with the log determinant by 8 random columns; see :attr:`WidePosterior.evidence_error`."""
         log_determinant, explained = _EvidenceTerms.apply(self.amplitudes, self.cross, self.gram)
         return EvidenceTerms(self.quadratic - explained, log_determinant + self.log_noise)
 
@@ -91,7 +88,7 @@ class WidePosterior(GaussianPosterior):
 
     @property
     def evidence_error(self) -> float:
-        """The standard error of the log evidence, which has the first 16 of the random columns."""
+        """The standard error of the log evidence, which has the first 8 of the random columns."""
         return 0.5 * float(self._probes.log_determinants[:_PROBES].std()) / math.sqrt(_PROBES)
 
     @functools.cached_property

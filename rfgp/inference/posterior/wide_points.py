@@ -22,12 +22,11 @@ class WidePointPredictor(PointPredictor):
     def __init__(self, regression: Regression, posterior: WidePosterior, dtype: torch.dtype) -> None:
         super().__init__(regression, posterior, dtype)
         kernel = regression.kernel
-        grid, scale = kernel.frequency_grid, regression.factor().covariance_root
+        grid = kernel.frequency_grid
         self._grid = grid.clone()
-        weights = kernel.summed_amplitudes.unsqueeze(-1) * torch.cat([posterior.mean, posterior.root], dim=-1)
-        self._series = TrigonometricSeries(
-            series_of_weights(scale.reshape(()) * weights, grid.orders), half_of(grid.orders)
-        )
+        scaled = self._factor.scalar_weights(torch.cat([posterior.mean, posterior.root], dim=-1)).squeeze(-2)
+        weights = kernel.summed_amplitudes.unsqueeze(-1) * scaled
+        self._series = TrigonometricSeries(series_of_weights(weights, grid.orders), half_of(grid.orders))
         self._near_and_far = self._residual(torch.cat([grid.middle, grid.far]).to(dtype))
 
     @torch.no_grad()

@@ -21,7 +21,12 @@ def is_wide(kernel: Any, noise: NoiseModel | None) -> bool:
 def check_not_wide(kernel: Any, noise: NoiseModel | None, what: str) -> None:
     """Raise a ValueError where something needs the dense matrices that a wide grid has not."""
     if is_wide(kernel, noise):
-        raise ValueError(
-            f"expected at most {MOST_DENSE} features of a Fourier grid for {what}, got {kernel.num_scalar_features}; "
-            "approximate the kernel with fewer features"
-        )
+        raise refused(what, kernel.num_scalar_features)
+
+
+def refused(what: str, num_features: int) -> ValueError:
+    """What to raise for so many features."""
+    return ValueError(
+        f"expected at most {MOST_DENSE} features of a Fourier grid for {what}, got {num_features}; approximate the "
+        "kernel with fewer features"
+    )
