@@ -12,6 +12,10 @@ _CHECKED = 10
 """The iterations after which it is seen how much they change."""
 
 
+_ALIKE = 1e-6
+"""Relative differences of eigenvalues below which a divided difference is a derivative."""
+
+
 class Krylov(NamedTuple):
     """Bases of Krylov spaces of a matrix A from R columns, and eigenvalues and eigenvectors of A in these.
 
@@ -34,6 +38,19 @@ class Krylov(NamedTuple):
         """:math:`f(A) z` of the columns z, (N, R)."""
         weights = (self.vectors @ (self.vectors[:, 0] * function(self.nodes)).unsqueeze(-1)).squeeze(-1)
         return torch.einsum("knr,rk->nr", self.bases, weights * self.norms.unsqueeze(-1))
+
+    def log_slope(self, column: int) -> tuple[Tensor, Tensor, Tensor]:
+        r"""The derivative :math:`Y E Y^\top` of :math:`z^\top \log(A) z` in A, for one of the columns.
+
+        :returns: approximate eigenvectors Y, (N, K), their eigenvalues, (K,), and E, (K, K).
+
+        Source: Daleckii and Krein, with divided differences of the logarithm.
+        """
+        nodes, vectors = self.nodes[column], self.vectors[column]
+        ratios = (nodes.unsqueeze(-1) - nodes) / nodes
+        differences = torch.where(ratios.abs() > _ALIKE, ratios.log1p() / ratios, 1.0 - 0.5 * ratios) / nodes
+        first = self.norms[column] * vectors[0]
+        return self.bases[:, :, column].mT @ vectors, nodes, first.unsqueeze(-1) * differences * first
 
 
 def lanczos(product: Callable[[Tensor], Tensor], columns: Tensor, tolerance: float, most: int) -> Krylov:

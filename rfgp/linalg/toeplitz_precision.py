@@ -10,7 +10,7 @@ from torch import Tensor
 from .cholesky_factor import factor_of, log_determinant_of
 from .conjugate_gradients import ConjugateGradients
 from .frequency_grid import head_of_gram
-from .lanczos import lanczos
+from .lanczos import Krylov, lanczos
 from .toeplitz_gram import ToeplitzGram
 
 _HEAD = 1000
@@ -26,12 +26,10 @@ class Probes(NamedTuple):
 
     :param draws: columns with covariance :math:`B^{-1}`, (D, R).
     :param log_determinants: an estimate of log|B| by every column, (R,).
-    :param inverse_diagonal: an estimate of the diagonal of :math:`B^{-1}` by all of them, (D,).
     """
 
     draws: Tensor
     log_determinants: Tensor
-    inverse_diagonal: Tensor
 
 
 class ToeplitzPrecision:
@@ -50,11 +48,8 @@ class ToeplitzPrecision:
 
     def __init__(self, gram: ToeplitzGram, amplitudes: Tensor) -> None:
         self.gram, self.amplitudes = gram, amplitudes.detach()
-        self._numbers, block = head_of_gram(gram.lags, gram.orders, _HEAD)
-        inner = self.amplitudes[self._numbers]
-        block = inner.unsqueeze(-1) * block * inner
-        block.diagonal().add_(1.0)
-        self._factor = factor_of(block)
+        self._numbers, self._head = head_of_gram(gram.lags, gram.orders, _HEAD)
+        self._factor = factor_of(self._block(self.amplitudes[self._numbers]))
         self._diagonal = 1.0 + self.amplitudes.square() * gram.diagonal.clamp_min(0.0)
 
     def product(self, columns: Tensor) -> Tensor:
@@ -70,14 +65,34 @@ class ToeplitzPrecision:
 
     def probes(self, columns: Tensor) -> Probes:
         """What columns (D, R) from N(0, I) tell."""
-        draws, traces, diagonal = [], [], torch.zeros_like(self.amplitudes)
+        parts = [self._krylov(part) for part in columns.split(_AT_ONCE, dim=-1)]
+        draws = [self._half_solved(part.products(torch.rsqrt), True) for part in parts]
+        traces = [part.quadratic_forms(torch.log) for part in parts]
+        return Probes(torch.cat(draws, dim=-1), self._log_determinant() + torch.cat(traces))
+
+    def log_determinant(self, columns: Tensor, has_slope: bool) -> tuple[Tensor, Tensor]:
+        r"""The mean of :attr:`Probes.log_determinants`, (), and its derivative in the amplitudes (D,), zero without.
+
+        .. math:: d\, z^\top \log(A) z = \mathrm{tr}\, S\, dA, \qquad
+            dA = L^{-1} dB L^{-\top} - \Lambda A - A \Lambda^\top, \qquad \Lambda = L^{-1} dL
+        """
+        traces, slope, of_head = [], torch.zeros_like(self.amplitudes), torch.zeros_like(self._factor)
+        of_tail = torch.zeros_like(self.amplitudes)
         for part in columns.split(_AT_ONCE, dim=-1):
-            krylov = lanczos(self._preconditioned, part, _CHANGE, _MOST_ITERATIONS)
-            draws.append(self._half_solved(krylov.products(torch.rsqrt), True))
+            krylov = self._krylov(part)
             traces.append(krylov.quadratic_forms(torch.log))
-            diagonal += (draws[-1].square() - self._half_solved(part, True).square()).sum(-1)
-        log_determinants = self._log_determinant() + torch.cat(traces)
-        return Probes(torch.cat(draws, dim=-1), log_determinants, self._inverse_diagonal() + diagonal / len(columns.mT))
+            for column in range(part.shape[-1] if has_slope else 0):
+                vectors, nodes, inner = krylov.log_slope(column)
+                scaled = nodes.unsqueeze(-1) * inner
+                solved, right = self._half_solved(vectors, True), vectors @ scaled
+                slope += ((self._half_times(right) - solved @ inner) * solved).sum(-1)
+                of_tail += (right * vectors).sum(-1)
+                of_head += right[self._numbers] @ vectors[self._numbers].mT
+        count = columns.shape[-1]
+        if has_slope:
+            slope = 2.0 * slope / (count * self.amplitudes)
+            slope += self._slope_of_preconditioner(of_head / count, of_tail / count)
+        return self._log_determinant() + torch.cat(traces).mean(), slope
 
     def _solved(self, right: Tensor) -> tuple[Tensor, Tensor]:
         solver = ConjugateGradients(self.product, self._preconditioner_solved, right)
@@ -117,8 +132,32 @@ class ToeplitzPrecision:
         diagonal[self._numbers] = 0.0
         return log_determinant_of(self._factor) + diagonal.sum()
 
-    def _inverse_diagonal(self) -> Tensor:
-        """The diagonal of the inverse of P."""
-        result = 1.0 / self._diagonal
-        result[self._numbers] = torch.cholesky_inverse(self._factor).diagonal()
+    def _half_times(self, columns: Tensor) -> Tensor:
+        """L times columns (D, R)."""
+        result = columns * self._diagonal.sqrt().unsqueeze(-1)
+        result[self._numbers] = self._factor @ columns[self._numbers]
         return result
+
+    def _slope_of_preconditioner(self, of_head: Tensor, of_tail: Tensor) -> Tensor:
+        r"""The derivative of :math:`\log|P| - 2\, \mathrm{tr}\, C \Lambda` in the amplitudes, at the present ones.
+
+        :param of_head: C for the features of the block, (K, K).
+        :param of_tail: the diagonal of C, (D,).
+        """
+        result = 2.0 * (1.0 - of_tail) * self.amplitudes * self.gram.diagonal / self._diagonal
+        with torch.enable_grad():
+            inner = self.amplitudes[self._numbers].requires_grad_()
+            factor = factor_of(self._block(inner))
+            weights = torch.linalg.solve_triangular(self._factor.mT, of_head.mT, upper=True)
+            value = log_determinant_of(factor) - 2.0 * (weights * factor).sum()
+            (of_numbers,) = torch.autograd.grad(value, inner)
+        result[self._numbers] = of_numbers
+        return result
+
+    def _block(self, amplitudes: Tensor) -> Tensor:
+        """The block of B for the features of the first orders with these amplitudes, (K, K)."""
+        identity = torch.eye(len(amplitudes), dtype=amplitudes.dtype, device=amplitudes.device)
+        return identity + amplitudes.unsqueeze(-1) * self._head * amplitudes
+
+    def _krylov(self, columns: Tensor) -> Krylov:
+        return lanczos(self._preconditioned, columns, _CHANGE, _MOST_ITERATIONS)

@@ -111,6 +111,20 @@ def test_random_columns_keep_their_standard_errors(monkeypatch):
     torch.testing.assert_close(posterior.precision.product(posterior.solve(right)), right, rtol=0.0, atol=1e-4)
 
 
+def test_gradients_are_those_of_the_estimated_evidence(monkeypatch):
+    widen(monkeypatch)
+    x, y = problem()
+    wide = model(x).condition(x, y)
+    raw = wide.covar_module.base_kernel.base_kernel.raw_lengthscale
+    (slope,) = torch.autograd.grad(wide.log_marginal_likelihood(), raw)
+    values, step = [], 1e-4
+    with torch.no_grad():
+        for shift in (step, -2.0 * step):
+            raw += shift
+            values.append(float(wide.log_marginal_likelihood()))
+    assert (values[0] - values[1]) / (2.0 * step) == pytest.approx(float(slope), rel=1e-4)
+
+
 def test_maps_are_series_of_the_posterior(monkeypatch):
     widen(monkeypatch)
     x, y = problem()

@@ -117,24 +117,24 @@ class WidePosterior(GaussianPosterior):
 class _EvidenceTerms(torch.autograd.Function):
     r"""The terms :math:`\log|B|` and :math:`h^\top B^{-1} h`, with their gradients in amplitudes and cross products.
 
-    .. math:: \partial_{u_j} \log|B| = \frac2{u_j} \big(1 - (B^{-1})_{jj}\big), \qquad
-        \partial_{u_j} h^\top B^{-1} h = \frac{2 m_j^2}{u_j}, \qquad \partial_r h^\top B^{-1} h = 2 U m
+    .. math:: \partial_{u_j} h^\top B^{-1} h = \frac{2 m_j^2}{u_j}, \qquad \partial_r h^\top B^{-1} h = 2 U m
     """
 
     @staticmethod
     def forward(ctx: Any, amplitudes: Tensor, cross: Tensor, gram: ToeplitzGram) -> tuple[Tensor, Tensor]:
         precision, right = ToeplitzPrecision(gram, amplitudes), amplitudes.unsqueeze(-1) * cross
         mean, residual = precision.solve(right)
-        probes = precision.probes(random_columns(precision, _PROBES))
-        ctx.save_for_backward(amplitudes, mean, probes.inverse_diagonal)
-        return probes.log_determinants.mean(), (mean * (right + residual)).sum()
+        columns = random_columns(precision, _PROBES)
+        log_determinant, slope = precision.log_determinant(columns, ctx.needs_input_grad[0])
+        ctx.save_for_backward(amplitudes, mean, slope)
+        return log_determinant, (mean * (right + residual)).sum()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_log_determinant: Tensor, of_explained: Tensor) -> tuple[Tensor, Tensor, None]:
-        amplitudes, mean, inverse_diagonal = ctx.saved_tensors
-        shares = of_log_determinant * (1.0 - inverse_diagonal) + of_explained * mean.squeeze(-1).square()
-        return 2.0 * shares / amplitudes, 2.0 * of_explained * amplitudes.unsqueeze(-1) * mean, None
+        amplitudes, mean, slope = ctx.saved_tensors
+        of_amplitudes = of_log_determinant * slope + 2.0 * of_explained * mean.squeeze(-1).square() / amplitudes
+        return of_amplitudes, 2.0 * of_explained * amplitudes.unsqueeze(-1) * mean, None
 
 
 def random_columns(precision: ToeplitzPrecision, count: int) -> Tensor:
