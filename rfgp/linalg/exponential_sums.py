@@ -33,7 +33,9 @@ def exponential_sums(phases: Tensor, columns: Tensor, half: Sequence[int]) -> Te
     both = transform(phases, pairs, half)
     mirrored = both.flip(list(range(1, both.dim()))).conj()
     real, imaginary = 0.5 * (both + mirrored), -0.5j * (both - mirrored)
-    return torch.stack([real, imaginary], dim=1).flatten(0, 1)[:count]
+    sums = torch.stack([real, imaginary], dim=1).flatten(0, 1)[:count]
+    is_there = columns.detach().any(0)  # a pair of columns shares its rounding errors, and zeros have none
+    return sums * is_there.reshape(-1, *[1] * len(half))
 
 
 @functools.cache

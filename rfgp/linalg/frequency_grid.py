@@ -101,16 +101,18 @@ def half_of(orders: Tensor) -> tuple[int, ...]:
     return tuple(orders.abs().amax(0).tolist())
 
 
-def gram_of_lags(lags: Tensor, orders: Tensor) -> Tensor:
+def gram_of_lags(lags: Tensor, orders: Tensor, half: tuple[int, ...] | None = None) -> Tensor:
     """The Gram matrices of the features (..., D, D) from sums of cosines and sines of all differences of frequencies.
 
     :param lags: the sums of cosines and of sines, (..., 2, (4 h_1 + 1) ... (4 h_d + 1)).
     :param orders: those of the grid, (H, d).
+    :param half: h, for some of the orders of a grid; default: the largest of these.
     """
+    half = half_of(orders) if half is None else half
     cosines, sines = lags.unbind(-2)
     first, second = orders.unsqueeze(1), orders.unsqueeze(0)
-    minus, plus, single = (_positions(j, half_of(orders)) for j in (first - second, first + second, orders))
-    zero = _positions(torch.zeros_like(orders[:0].sum(0)), half_of(orders))
+    minus, plus, single = (_positions(j, half) for j in (first - second, first + second, orders))
+    zero = _positions(torch.zeros_like(orders[:0].sum(0)), half)
     root = math.sqrt(2.0)
     of_cosines, of_sines = root * cosines[..., single], root * sines[..., single]
     near, far = cosines[..., minus], cosines[..., plus]
@@ -120,6 +122,13 @@ def gram_of_lags(lags: Tensor, orders: Tensor) -> Tensor:
     middle = torch.cat([of_cosines.unsqueeze(-1), near + far, mixed], dim=-1)
     bottom = torch.cat([of_sines.unsqueeze(-1), mixed.mT, near - far], dim=-1)
     return torch.cat([top, middle, bottom], dim=-2)
+
+
+def head_of_gram(lags: Tensor, orders: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The numbers (K,) of the features of zero and of the first orders, and the Gram matrices (..., K, K) of these."""
+    first = torch.arange(min(count, len(orders)), device=orders.device)
+    numbers = torch.cat([first.new_zeros(1), 1 + first, 1 + len(orders) + first])
+    return numbers, gram_of_lags(lags, orders[first], half_of(orders))
 
 
 def cross_of_lags(lags: Tensor, orders: Tensor) -> Tensor:

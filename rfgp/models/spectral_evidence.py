@@ -12,6 +12,7 @@ from torch import Tensor
 from ..inference import noise_model
 from ..inference.noise.independent import IndependentNoise
 from ..inference.sums.mean_basis import coefficients
+from ..inference.sums.wide_grids import is_wide
 from .profiled_evidence import FreeLevels, ProfiledEvidence
 from .weight_space import WeightSpaceGP
 
@@ -66,6 +67,8 @@ def spectral_evidence(model: WeightSpaceGP) -> SpectralEvidence | None:
     if kernel.has_output_factor or kernel.is_complex or not any(p.requires_grad for p in _free_parameters(model)):
         return None
     noise = noise_model(model.likelihood)
+    if is_wide(kernel, noise):
+        return None
     if not isinstance(noise, IndependentNoise) or noise.is_complex or len(model.statistics.count) != 1:
         return None
     evidence = SpectralEvidence(model)

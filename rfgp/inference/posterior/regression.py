@@ -21,12 +21,14 @@ from ..sums.mean_basis import basis, coefficients, constant_part, mean_values
 from ..sums.residual_pass import ResidualPass, TrainingRows
 from ..sums.statistics import with_amplitudes
 from ..sums.sufficient_statistics import SufficientStatistics
+from ..sums.wide_grids import is_wide
 from .covariance import WeightSpaceCovariance, plus_residual
 from .draws import FeatureDraws, FunctionDraws, detached
 from .factor import KroneckerFactor, OutputFactor
 from .grid_draws import GridDraws
 from .normal_equations import Equations
 from .posterior import GaussianPosterior
+from .wide_grid import WideEquations
 
 
 class Regression:
@@ -54,13 +56,24 @@ class Regression:
 
     def equations(self, statistics: SufficientStatistics, tracks: bool = False) -> Equations:
         """The normal equations of the weights; gradients run through the posterior if ``tracks``."""
+        return self._equations(self.of_features(statistics), tracks)
+
+    def _equations(self, sums: SufficientStatistics, tracks: bool = False) -> Equations:
         factor = self.factor()
-        sums = self.of_features(statistics) if self.has_grid else statistics
-        return self.noise.equations(sums, factor, self._coefficients(factor.device), tracks)
+        coefficients = self._coefficients(factor.device)
+        if self.is_wide:
+            return WideEquations(self.noise, sums, self.kernel.summed_amplitudes, factor, coefficients)
+        return self.noise.equations(sums, factor, coefficients, tracks)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there are more features of a grid than a dense matrix is formed for."""
+        return self.has_grid and is_wide(self.kernel, self.noise)
 
     def of_features(self, statistics: SufficientStatistics) -> SufficientStatistics:
-        """The statistics of the features, from those of plain cosines and sines where these are summed."""
-        return with_amplitudes(statistics, self.kernel.summed_amplitudes) if self.has_grid else statistics
+        """The statistics of the features, from those of plain cosines and sines, which those of a wide grid stay."""
+        has_dense_grid = self.has_grid and not self.is_wide
+        return with_amplitudes(statistics, self.kernel.summed_amplitudes) if has_dense_grid else statistics
 
     def _coefficients(self, device: torch.device) -> Tensor:
         """The coefficients of the mean function in the columns behind the targets."""
@@ -78,19 +91,18 @@ class Regression:
         """
         share = 1.0 if self.noise.is_complex else 0.5
         constant = self.noise.num_systems * self.noise.num_values(statistics) * self.noise.constant
-        factor, statistics = self.factor(), self.of_features(statistics) if self.has_grid else statistics
-        data = None if self.noise.is_batched else data
+        factor, sums = self.factor(), self.of_features(statistics)
+        data = None if self.noise.is_batched or self.is_wide else data
         is_single = not self.noise.targets.has_columns
-        if data is not None and is_single and len(data.x) <= statistics.num_features:
+        if data is not None and is_single and len(data.x) <= sums.num_features:
             total = self._dense_terms(data, factor)
         else:
-            coefficients = self._coefficients(factor.device)
-            terms = self.noise.equations(statistics, factor, coefficients).evidence_terms()
+            terms = self._equations(sums).evidence_terms()
             quadratic = terms.quadratic
             if data is not None and terms.is_ill_conditioned:
-                quadratic = self._quadratic_from_rows(statistics, data, factor)
+                quadratic = self._quadratic_from_rows(sums, data, factor)
             total = quadratic + terms.log_determinant
-        return -share * (total + constant + self._trace(statistics, factor))
+        return -share * (total + constant + self._trace(sums, factor))
 
     def _trace(self, statistics: SufficientStatistics, factor: OutputFactor) -> Tensor | float:
         """The weighted sum of the residual variances of the rows, where the evidence is the variational bound."""

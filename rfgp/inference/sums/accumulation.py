@@ -19,6 +19,7 @@ from .statistics import GramStatistics
 from .sufficient_statistics import SufficientStatistics
 from .summation import Make, Piece, StatisticsOfRows, summed
 from .training_residual import TrainingResidual
+from .wide_grids import is_wide
 
 
 class ScalarFeatures(Protocol):
@@ -159,7 +160,8 @@ def _empty(
     """Statistics without rows, with the shift of those before, if there are any."""
     shift = rows.center if before is None else before.shift
     if isinstance(grid, FrequencyGrid):
-        GridStatistics.check_memory(width, rows.num_groups, len(rows.targets), 8)
+        if not is_wide(kernel, noise):
+            GridStatistics.check_memory(width, rows.num_groups, len(rows.targets), 8)
         return GridStatistics.of_grid(grid, rows.num_groups, shift.detach())
     kind = type(before) if before is not None else noise.statistics_kind if grid is None else GramStatistics
     is_complex = kernel.is_complex

@@ -9,19 +9,22 @@ from typing import ClassVar, Self
 import torch
 from torch import Tensor
 
+from ..._support import checks
 from ..._support.ranks import Ranks
 from ...linalg.exponential_sums import exponential_sums, has_fft
-from ...linalg.frequency_grid import FrequencyGrid, cross_of_lags, gram_of_lags, lag_half
+from ...linalg.frequency_grid import FrequencyGrid, cross_of_lags, gram_of_lags, head_of_gram, lag_half
 from ..statistics_checks import check_lags
 from .row_gradients import Pairs, RowGradients
 from .rows import Part, Rows
-from .statistics import GramStatistics
+from .statistics import GramStatistics, of_grams
 from .subtraction import check_squares, without_groups
 from .sufficient_statistics import SufficientStatistics
 from .target_sums import TargetSums
 
 _ROWS_AT_ONCE = {True: 2**18, False: 2**13}
 """How many rows are added at once, with a non-uniform FFT and without."""
+_ORDERS_AT_ONCE = 2000
+"""For so many frequencies a matrix is formed where sums are looked at."""
 
 
 class GridStatistics(SufficientStatistics):
@@ -94,8 +97,15 @@ class GridStatistics(SufficientStatistics):
         check_lags(state, _size)
 
     @property
+    def lags(self) -> Tensor:
+        """The sums of cosines and sines of all differences of frequencies, (G, 2, L)."""
+        return self._lags
+
+    @property
     def gram(self) -> Tensor:
         """The Gram matrices, (G, D, D)."""
+        what = f"Gram matrices of {self.num_features} x {self.num_features} numbers"
+        checks.fits_in_memory(24.0 * len(self._lags) * self.num_features**2, what, "use fewer features")
         if self._lags.requires_grad:
             return gram_of_lags(self._lags, self.orders)
         if self._dense is None:
@@ -161,7 +171,12 @@ class GridStatistics(SufficientStatistics):
         return self._with_targets(targets, self._features() | {"lags": lags})
 
     def is_part_of(self, whole: SufficientStatistics) -> bool:
-        return GramStatistics.of(self).is_part_of(GramStatistics.of(whole))
+        return self._head().is_part_of(self.of(whole)._head())
+
+    def _head(self) -> GramStatistics:
+        """The statistics of the features of the first orders, which are all but for very wide grids."""
+        numbers, gram = head_of_gram(self._lags, self.orders, _ORDERS_AT_ONCE)
+        return of_grams(gram, self.targets._replace(cross=self.targets.cross[:, numbers]))
 
     def chunks(self, rows: Rows, itemsize: int) -> list[Part]:
         """Chunks of rows, which are large where a non-uniform FFT adds them."""

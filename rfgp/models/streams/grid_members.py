@@ -18,6 +18,7 @@ from ...inference.posterior.factor import OutputFactor
 from ...inference.posterior.posterior import GaussianPosterior
 from ...inference.sums.mean_basis import basis, coefficients
 from ...inference.sums.sufficient_statistics import SufficientStatistics
+from ...inference.sums.wide_grids import is_wide
 from ...likelihoods import MultivariateNormal
 from ...linalg.cholesky_factor import factor_of, log_determinant_of
 from ..profiled_evidence import FreeLevels, ProfiledEvidence
@@ -60,7 +61,8 @@ class GridMembers:
         model = models[0]
         is_plain = isinstance(model.likelihood, GaussianLikelihood) and not model.noise.is_complex
         has_one_grid = model.covar_module.frequency_grid is not None and not model.covar_module.has_output_factor
-        return cls(models) if model.sums_hold and is_plain and has_one_grid else None
+        is_dense = not is_wide(model.covar_module, model.noise)
+        return cls(models) if model.sums_hold and is_plain and has_one_grid and is_dense else None
 
     @property
     def is_current(self) -> bool:

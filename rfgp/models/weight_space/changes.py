@@ -13,6 +13,7 @@ from ..._support import checks
 from ...approximation.width_warning import quiet
 from ...data.batches import Batch, batches, joined
 from ...data.row_noise import noise_parts
+from ...inference.sums.wide_grids import check_not_wide
 from ...linalg import spaced_rows
 from ...linalg.row_search import row_numbers
 from .block_sums import check_found
@@ -102,6 +103,7 @@ def merge(model: Any, others: Sequence[Any]) -> None:
 @torch.no_grad()
 def refit_error(model: Any, x: Tensor | Iterable[Any], y: Tensor | None, noise: Tensor | None) -> RefitError:
     """See :meth:`WeightSpaceGP.refit_error`."""
+    check_not_wide(model.covar_module, model.noise, "refit_error")
     sums, refit = sums_with_rows(model), copy.deepcopy(model)
     with quiet():
         if model.block_size is None:

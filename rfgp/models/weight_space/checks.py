@@ -11,6 +11,7 @@ from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean
 from ...inference import NoiseModel
 from ...inference.sums.mean_basis import batch_shape, check_output_mean, num_columns
 from ...inference.sums.sufficient_statistics import SufficientStatistics
+from ...inference.sums.wide_grids import check_not_wide
 from ...kernels import LinearlyObservedKernel
 from ...kernels.observation import check_observed_mean
 from .conditioned import checked
@@ -30,6 +31,8 @@ def check_parts(model: Any) -> None:
         _check_local_kernel(kernel, noise)
     if model.residual != "none":
         _check_residual(kernel, noise, has_blocks)
+    if model.contains_noise or model.residual == "vfe":
+        check_not_wide(kernel, noise, f'residual="{model.residual}"')
     check_draws(kernel, model.num_draws, has_blocks)
 
 

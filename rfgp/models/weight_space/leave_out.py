@@ -17,6 +17,7 @@ from ...inference.local.left_out_blocks import LeftOutBlocks
 from ...inference.local.left_out_cells import LeftOutCells
 from ...inference.local.left_out_systems import LeftOutSystems
 from ...inference.sums.rows import Rows
+from ...inference.sums.wide_grids import check_not_wide
 from ..folds import folds
 from .block_sums import BlockSums
 from .conditioned import sums_with_rows
@@ -70,6 +71,7 @@ def functions(
 
 def _left_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Rows, list[Any], Tensor | None]:
     """The rows, the functions without some of them for every draw of the weights, and the variance that these lack."""
+    check_not_wide(model.covar_module, model.noise, "predictions without some rows")
     sums = sums_with_rows(model)
     with model.nothing_lost_on_error():
         rows, _, dtype = prepared_rows(model, x, y, noise, is_all=True)

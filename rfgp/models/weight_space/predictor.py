@@ -28,6 +28,8 @@ from ...inference.posterior.grid_points import GridPointPredictor, has_series
 from ...inference.posterior.mixture import mixture
 from ...inference.posterior.point_predictor import has_point_predictor
 from ...inference.posterior.regression import Regression
+from ...inference.posterior.wide_grid import WidePosterior
+from ...inference.posterior.wide_points import WidePointPredictor
 from ...likelihoods import ComplexNormal, MultivariateNormal
 from ..impropriety import SomeRows, warn_of_impropriety
 from ..posterior_points import PosteriorPoints
@@ -102,6 +104,8 @@ class Predictor:
             regression, posterior = model.regression(is_frozen=True), self.weight_posterior(model)
         if isinstance(regression, LocalRegression | SystemRegression):
             return LocalPoints(regression, posterior, dtype)
+        if isinstance(posterior, WidePosterior):
+            return WidePointPredictor(regression, posterior, dtype)
         if has_series(regression, posterior):
             return GridPointPredictor(regression, posterior, dtype)
         return PointPredictor(regression, posterior, dtype) if has_point_predictor(regression, posterior) else None
