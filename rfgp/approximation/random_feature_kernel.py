@@ -17,7 +17,7 @@ from .._support import checks
 from ..features.random_weights import weights_kept_on_error
 from ..functionals import Operator
 from ..inference import OutputFactor
-from ..kernels.checked import CheckedKernel
+from ..kernels.checked import CheckedKernel, refuse_last_dim_is_batch
 from ..kernels.randomized import randomized
 from ..linalg import row_chunks
 from ..linalg.frequency_grid import FrequencyGrid
@@ -307,8 +307,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor | LinearOperator:
         """The kernel matrix of selected inputs, as an operator that knows its features, or its diagonal."""
-        if last_dim_is_batch:
-            raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
+        refuse_last_dim_is_batch(last_dim_is_batch)
         return kernel_matrix(self, x1, x2, diag)
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:

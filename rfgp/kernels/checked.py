@@ -33,6 +33,12 @@ class CheckedKernel:
         return super().__call__(x1, x2, *args, **kwargs)  # type: ignore[misc]
 
 
+def refuse_last_dim_is_batch(last_dim_is_batch: bool) -> None:
+    """Raise a ValueError where GPyTorch asks for one kernel a column."""
+    if last_dim_is_batch:
+        raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
+
+
 def check_columns(kernel: Any, x: Tensor) -> None:
     """Raise a ValueError where an exact kernel cannot be evaluated at inputs (n, d); nothing for what is no kernel."""
     if not isinstance(kernel, Kernel):

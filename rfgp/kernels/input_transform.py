@@ -11,10 +11,26 @@ from torch import Tensor
 
 from .._support import checks
 from .changed_inputs import ChangesInputs
-from .checked import CheckedKernel
+from .checked import CheckedKernel, refuse_last_dim_is_batch
 
 
-class InputTransformKernel(ChangesInputs, CheckedKernel, Kernel):
+class TransformsInputs(ChangesInputs):
+    """What the exact kernel of transformed inputs and the one with features share."""
+
+    transform: Any
+
+    def coordinates(self, x: Tensor) -> Tensor:
+        changed: Tensor = self.transform(x)
+        checks.inputs(changed, name="transform(x)")
+        if changed.shape[:-1] != x.shape[:-1]:
+            raise ValueError(
+                f"expected a transform that keeps the rows of inputs {tuple(x.shape)}, got {tuple(changed.shape)}; "
+                "transform the rows one by one"
+            )
+        return changed
+
+
+class InputTransformKernel(TransformsInputs, CheckedKernel, Kernel):
     r"""A kernel of transformed inputs, whose transform is learned with the other parameters.
 
     .. math:: k(x, x') = k_0(g(x), g(x'))
@@ -49,16 +65,11 @@ class InputTransformKernel(ChangesInputs, CheckedKernel, Kernel):
         """False: the transform may bend the inputs."""
         return False
 
-    def coordinates(self, x: Tensor) -> Tensor:
-        changed: Tensor = self.transform(x)
-        return changed
-
     def forward(
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor:
         """The kernel matrix of selected inputs, (..., N, M), or its diagonal, (..., N)."""
-        if last_dim_is_batch:
-            raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
+        refuse_last_dim_is_batch(last_dim_is_batch)
         left = self.coordinates(x1)
         right = left if x2 is x1 else self.coordinates(x2)
         return to_dense(self.base_kernel(left, right, diag=diag, **params))

@@ -48,7 +48,7 @@ class LinearMap(gpytorch.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """The products with the weight (d, r) of inputs (..., N, d)."""
-        return x @ self.weight
+        return _alike(x, self.weight[:, 0]) @ self.weight
 
 
 class KumaraswamyWarp(gpytorch.Module):
@@ -97,7 +97,7 @@ class KumaraswamyWarp(gpytorch.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Warped inputs of the shape of x."""
-        u = (x - self.low) / self.width
+        u = (_alike(x, self.low) - self.low) / self.width
         inside = u.clamp(_EDGE, 1.0 - _EDGE)
         return 1.0 - (1.0 - inside.pow(self.a)).pow(self.b) + (u - inside)
 
@@ -141,11 +141,17 @@ class SinhArcsinhWarp(gpytorch.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Warped inputs of the shape of x."""
-        return torch.sinh(self.tail * torch.asinh((x - self.center) / self.scale) - self.skewness)
+        standardized = (_alike(x, self.center) - self.center) / self.scale
+        return torch.sinh(self.tail * torch.asinh(standardized) - self.skewness)
 
 
 def _rows(train_inputs: Tensor) -> Tensor:
     return checks.finite(checks.inputs(train_inputs, name="train_inputs"), "train_inputs").detach().flatten(0, -2)
+
+
+def _alike(x: Tensor, row: Tensor) -> Tensor:
+    """Inputs with the columns and the dtype of a row (d,) of the transform, or a ValueError."""
+    return checks.same_kind(checks.inputs(x, len(row)), row, "x", "the transform")
 
 
 def _spread(rows: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from ..functionals import Gradient, Value
 from ..functionals.observations import ObservationRows, num_columns, split
 from ..functionals.observations.quadrature import extents, nodes
 from .changed_inputs import ChangesInputs
-from .checked import CheckedKernel
+from .checked import CheckedKernel, refuse_last_dim_is_batch
 from .laplace import LaplaceKernel
 from .observed import LinearlyObservedKernel
 from .operator_valued import OperatorValuedKernel
@@ -112,8 +112,7 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor:
         """The kernel matrix of selected rows, (..., N, M), or its diagonal, (..., N)."""
-        if last_dim_is_batch:
-            raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
+        refuse_last_dim_is_batch(last_dim_is_batch)
         left, right = (self._kind(checks.inputs(x)) for x in (x1, x2))
         if diag:
             alike = _groups(torch.cat([left, right], dim=-1))

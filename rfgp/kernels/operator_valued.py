@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .._support import checks
 from ..functionals import Polynomial, PolynomialMatrix
-from .checked import CheckedKernel
+from .checked import CheckedKernel, refuse_last_dim_is_batch
 from .derivatives import partial_derivatives
 
 
@@ -75,8 +75,7 @@ class OperatorValuedKernel(CheckedKernel, Kernel, abc.ABC):
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor | LinearOperator:
         """The kernel matrix of selected inputs, (..., N T, M T), or its diagonal, (..., N T)."""
-        if last_dim_is_batch:
-            raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
+        refuse_last_dim_is_batch(last_dim_is_batch)
         for x in (x1, x2):
             checks.inputs(x)
         rows = self.covariance(x1.shape[-1])

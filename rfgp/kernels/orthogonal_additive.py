@@ -13,7 +13,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .._support import checks
-from .checked import CheckedKernel
+from .checked import CheckedKernel, refuse_last_dim_is_batch
 
 _NODES = 128
 
@@ -86,8 +86,7 @@ class OrthogonalAdditiveKernel(CheckedKernel, Kernel):
         self, x1: Tensor, x2: Tensor, diag: bool = False, last_dim_is_batch: bool = False, **params: Any
     ) -> Tensor:
         """The kernel matrix of selected inputs, (..., N, M), or its diagonal, (..., N)."""
-        if last_dim_is_batch:
-            raise ValueError("expected last_dim_is_batch=False, got True; sum kernels over active_dims instead")
+        refuse_last_dim_is_batch(last_dim_is_batch)
         parts = self._part(x1, x2) if diag else self.parts(x1, x2)
         degrees = [torch.ones_like(parts[..., 0]), *(torch.zeros_like(parts[..., 0]) for _ in range(self.max_degree))]
         for part in parts.unbind(-1):
@@ -105,12 +104,16 @@ class OrthogonalAdditiveKernel(CheckedKernel, Kernel):
 
         :param rows: the inputs (N, d), with weights (N,).
         :returns: the variance for every tuple of inputs, of one to Q of them.
+        :raises ValueError: for other shapes.
 
         >>> kernel = OrthogonalAdditiveKernel(2)
         >>> sorted(kernel.component_variances(torch.zeros(1, 2), torch.ones(1)))
         [(0,), (0, 1), (1,)]
         """
-        moments = self._moments(checks.inputs(rows).double())
+        if checks.inputs(rows, self.ard_num_dims, "rows").dim() > 2:
+            raise ValueError(f"expected rows of shape (N, d), got {tuple(rows.shape)}; pass one set of rows at a time")
+        checks.one_per_row(checks.floating(weights, "weights"), rows, "weights")
+        moments = self._moments(rows.double())
         alpha, scales = weights.double(), self.variances.double().square()
         found = {}
         for degree in range(1, self.max_degree + 1):

@@ -25,6 +25,19 @@ def _array(values: Any, name: str) -> Any:
     return checks.tensor(values, name).detach() if isinstance(values, Tensor) else values
 
 
+def check_numbers(y: Any) -> None:
+    """Raise a ValueError where targets (N,) or (N, T) have words among them."""
+    values = np.asarray(_array(y, "y"))
+    words = (value for value in values.flat if isinstance(value, str)) if values.dtype.kind in "OU" else ()
+    for word in words:
+        try:
+            float(word)
+        except ValueError:
+            raise ValueError(
+                f"expected numbers for y, got {str(word)!r}; use RandomFeatureGPClassifier for classes, or convert y"
+            ) from None
+
+
 def as_tensor(values: Floats | None) -> Tensor | None:
     """Values as a tensor, or None."""
     return None if values is None else torch.from_numpy(values)

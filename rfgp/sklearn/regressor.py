@@ -27,7 +27,7 @@ from ..models import WeightSpaceGP
 from ..training import timing
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
-from .arrays import Floats, as_tensor, drawn_seed, validated
+from .arrays import Floats, as_tensor, check_numbers, drawn_seed, validated
 from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
@@ -292,6 +292,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         """Inputs (N, d), targets (N,) or (N, T), and weights, checked."""
         target_checks = {"dtype": np.float64, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
         separately = {"dtype": np.float64, "order": "C"}, target_checks
+        check_numbers(y)
         inputs, targets = validated(self, X, y, reset=is_first, validate_separately=separately)
         check_consistent_length(inputs, targets)
         if targets.size == len(targets):

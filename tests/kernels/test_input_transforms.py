@@ -95,6 +95,34 @@ def test_a_map_of_too_high_a_rank_and_a_function_are_refused():
         InputTransformKernel(RBFKernel(), torch.tanh)
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda x: x.flatten(-2), "shape"),
+        (lambda x: x[:-1], "keeps the rows of inputs"),
+        (lambda x: x.sum(-2, keepdim=True), "keeps the rows of inputs"),
+        (lambda x: x.long(), "floating-point"),
+    ],
+)
+def test_a_transform_that_mixes_rows_is_refused(change, told):
+    transform = torch.nn.Identity()
+    transform.forward = change
+    kernel = InputTransformKernel(RBFKernel(), transform).double()
+    with pytest.raises(ValueError, match=told):
+        kernel(ROWS).to_dense()
+    with pytest.raises(ValueError, match=told):
+        rfgp.approximate(kernel, 8, method="fourier", train_inputs=ROWS)
+
+
+@pytest.mark.parametrize("name", ["map", "low rank", "Kumaraswamy", "sinh-arcsinh"])
+def test_transforms_refuse_other_columns_and_precisions(name):
+    transform = TRANSFORMS[name]()
+    with pytest.raises(ValueError, match="3 columns, got 1"):
+        transform(ROWS[:, :1])
+    with pytest.raises(ValueError, match="as the transform has"):
+        transform(ROWS.float())
+
+
 @pytest.mark.parametrize("strategy", ["neighbors", "blocks"])
 def test_training_finds_a_direction_and_a_file_keeps_it(strategy, tmp_path):
     noise = torch.Generator().manual_seed(2)

@@ -58,6 +58,19 @@ def test_variances_of_components_are_the_indices_of_a_posterior_mean():
     assert float((indices.second.value[0, 2] - found[0, 2] / whole).abs()) < 0.05
 
 
+@pytest.mark.parametrize(
+    ("rows", "weights", "told"),
+    [
+        (ROWS[:, :2], torch.ones(40), "rows with 3 columns, got 2"),
+        (ROWS, torch.ones(39), "one per row"),
+        (ROWS[None], torch.ones(1, 40), "rows of shape"),
+    ],
+)
+def test_variances_of_components_refuse_other_shapes(rows, weights, told):
+    with pytest.raises(ValueError, match=told):
+        make().component_variances(rows, weights)
+
+
 def test_a_degree_above_the_number_of_inputs_is_refused():
     with pytest.raises(ValueError, match="max_degree"):
         OrthogonalAdditiveKernel(2, max_degree=3)

@@ -402,3 +402,9 @@ def test_the_kernel_of_smooth_functions_is_chosen():
     model = regressor(kernel="auto").fit(x, np.sin(2.0 * x[:, 0]))
     exact = model.model_.covar_module.exact_kernel.base_kernel
     assert getattr(exact, "nu", np.inf) > 2.0
+
+
+@pytest.mark.parametrize("y", [["a", "b", "c"], np.array(["1.5", "b", "2"], dtype=object)])
+def test_words_are_no_targets_of_a_regression(y):
+    with pytest.raises(ValueError, match="expected numbers for y"):
+        RandomFeatureGPRegressor().fit(np.eye(3), y)

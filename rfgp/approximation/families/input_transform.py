@@ -11,15 +11,14 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..._support import checks
-from ...kernels.changed_inputs import ChangesInputs
-from ...kernels.input_transform import InputTransformKernel
+from ...kernels.input_transform import InputTransformKernel, TransformsInputs
 from ..family import Family, approximates, family
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_parts
 from ..request import Request
 from .wrapper import WrapperFamily
 
 
-class FeatureInputKernel(ChangesInputs, RandomFeatureKernel):
+class FeatureInputKernel(TransformsInputs, RandomFeatureKernel):
     r"""An InputTransformKernel with the features of its base kernel, :math:`\phi(g(x))`."""
 
     def __init__(self, base_kernel: Kernel, kernel: InputTransformKernel) -> None:
@@ -42,10 +41,6 @@ class FeatureInputKernel(ChangesInputs, RandomFeatureKernel):
     def num_scalar_features(self) -> int:
         count: int = self.base_kernel.num_scalar_features
         return count
-
-    def coordinates(self, x: Tensor) -> Tensor:
-        changed: Tensor = self.transform(x)
-        return changed
 
     def active_features(self, x: Tensor) -> Tensor:
         features: Tensor = self.base_kernel.scalar_features(self.coordinates(x))
