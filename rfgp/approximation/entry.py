@@ -41,7 +41,8 @@ def approximate(
         orthogonal Fourier features for shift-invariant ones and complex-to-real TensorSRHT for polynomials.
         "landmarks", "landmarks_greedy" and "landmarks_kmeans" suit any positive definite kernel of one output.
         "fourier_grid" suits kernels with a spectral density of up to three columns, and many rows: sums over them hold
-        for all parameters.
+        for all parameters. With more than 4,001 features of one output a :class:`rfgp.WeightSpaceGP` forms no matrix of
+        them, up to some 10^5: its evidence and its variances are then estimates, whose errors it tells.
     :param train_inputs: the training inputs (N, d): what maps are chosen and optimized for, and whose distinct rows
         become landmarks. A Fourier grid serves the box around them, which its corners may give.
     :param seed: the seed of the weights; default: drawn from PyTorch's default generator.
