@@ -65,9 +65,11 @@ class ToeplitzPrecision:
 
     def probes(self, columns: Tensor) -> Probes:
         """What columns (D, R) from N(0, I) tell."""
-        parts = [self._krylov(part) for part in columns.split(_AT_ONCE, dim=-1)]
-        draws = [self._half_solved(part.products(torch.rsqrt), True) for part in parts]
-        traces = [part.quadratic_forms(torch.log) for part in parts]
+        draws, traces = [], []
+        for part in columns.split(_AT_ONCE, dim=-1):
+            krylov = self._krylov(part)
+            draws.append(self._half_solved(krylov.products(torch.rsqrt), True))
+            traces.append(krylov.quadratic_forms(torch.log))
         return Probes(torch.cat(draws, dim=-1), self._log_determinant() + torch.cat(traces))
 
     def log_determinant(self, columns: Tensor, has_slope: bool) -> tuple[Tensor, Tensor]:

@@ -103,8 +103,9 @@ def merge(model: Any, others: Sequence[Any]) -> None:
 @torch.no_grad()
 def refit_error(model: Any, x: Tensor | Iterable[Any], y: Tensor | None, noise: Tensor | None) -> RefitError:
     """See :meth:`WeightSpaceGP.refit_error`."""
+    sums = sums_with_rows(model)
     check_not_wide(model.covar_module, model.noise, "refit_error")
-    sums, refit = sums_with_rows(model), copy.deepcopy(model)
+    refit = copy.deepcopy(model)
     with quiet():
         if model.block_size is None:
             points = x if isinstance(x, Tensor) else next(iter(x))[0]

@@ -71,8 +71,8 @@ def functions(
 
 def _left_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Rows, list[Any], Tensor | None]:
     """The rows, the functions without some of them for every draw of the weights, and the variance that these lack."""
-    check_not_wide(model.covar_module, model.noise, "predictions without some rows")
     sums = sums_with_rows(model)
+    check_not_wide(model.covar_module, model.noise, "predictions without some rows")
     with model.nothing_lost_on_error():
         rows, _, dtype = prepared_rows(model, x, y, noise, is_all=True)
         regression = model.regression()
