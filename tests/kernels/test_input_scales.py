@@ -58,6 +58,6 @@ def test_a_warping_counts_by_its_mean_slope():
     warp = SinhArcsinhWarp(x)
     warp.initialize(raw_tail=warp.raw_tail_constraint.inverse_transform(torch.tensor([2.0], dtype=torch.float64)))
     kernel = InputTransformKernel(RBFKernel().double(), warp)
-    slopes = torch.func.vmap(torch.func.grad(lambda row: warp(row).sum()))(x)
+    slopes = torch.func.vmap(torch.func.grad(lambda row: warp(row.unsqueeze(0)).sum()))(x)
     wanted = (slopes.square().mean().sqrt() / kernel.base_kernel.lengthscale).detach()
     torch.testing.assert_close(input_scales(kernel, x).abs(), wanted)

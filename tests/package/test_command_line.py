@@ -85,7 +85,7 @@ def header(shape, dtype="<f8"):
 def test_csv_files(refused, tmp_path, content, message):
     content = content if isinstance(content, bytes) else content.encode()
     (tmp_path / "table.csv").write_bytes(content)
-    assert message in refused("table.csv", "--target", "y")
+    assert message in refused("table.csv", "--target", "y", "--missing", "raise")
 
 
 @pytest.mark.parametrize("cells", [["--1", "--2"], ["²", "³"], ["+-1", "-+1"]])

@@ -126,7 +126,7 @@ def test_commands_of_tables_run_in_the_order_of_the_pages(tmp_path, monkeypatch)
                 main(arguments)
         else:
             assert main([*arguments, "--force"]) == 0
-    assert np.loadtxt("predictions.csv", delimiter=",", skiprows=1).shape == (5, 3)
+    assert np.loadtxt("predictions.csv", delimiter=",", skiprows=1).shape == (5, 4)
 
 
 def test_commands_name_what_exists():

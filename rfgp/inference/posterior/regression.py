@@ -46,6 +46,8 @@ class Regression:
     ) -> None:
         self.kernel, self.mean, self.noise = kernel, mean, noise
         self.has_trace, self.has_grid = has_trace, has_grid
+        self.is_wide = has_grid and is_wide(kernel, noise)
+        """Whether there are more features of a grid than a dense matrix is formed for."""
 
     def factor(self, operator: Operator | None = None) -> OutputFactor:
         """How scalar features become those of the outputs, or of what an operator makes of them, in float64."""
@@ -56,19 +58,14 @@ class Regression:
 
     def equations(self, statistics: SufficientStatistics, tracks: bool = False) -> Equations:
         """The normal equations of the weights; gradients run through the posterior if ``tracks``."""
-        return self._equations(self.of_features(statistics), tracks)
+        sums = self.of_features(statistics) if self.has_grid else statistics
+        return self._equations(sums, self.factor(), tracks)
 
-    def _equations(self, sums: SufficientStatistics, tracks: bool = False) -> Equations:
-        factor = self.factor()
-        coefficients = self._coefficients(factor.device)
+    def _equations(self, sums: SufficientStatistics, factor: OutputFactor, tracks: bool = False) -> Equations:
+        coefficients = self._coefficients(sums.targets.cross.device)
         if self.is_wide:
             return WideEquations(self.noise, sums, self.kernel.summed_amplitudes, factor, coefficients)
         return self.noise.equations(sums, factor, coefficients, tracks)
-
-    @property
-    def is_wide(self) -> bool:
-        """Whether there are more features of a grid than a dense matrix is formed for."""
-        return self.has_grid and is_wide(self.kernel, self.noise)
 
     def of_features(self, statistics: SufficientStatistics) -> SufficientStatistics:
         """The statistics of the features, from those of plain cosines and sines, which those of a wide grid stay."""
@@ -91,13 +88,13 @@ class Regression:
         """
         share = 1.0 if self.noise.is_complex else 0.5
         constant = self.noise.num_systems * self.noise.num_values(statistics) * self.noise.constant
-        factor, sums = self.factor(), self.of_features(statistics)
+        factor, sums = self.factor(), self.of_features(statistics) if self.has_grid else statistics
         data = None if self.noise.is_batched or self.is_wide else data
         is_single = not self.noise.targets.has_columns
         if data is not None and is_single and len(data.x) <= sums.num_features:
             total = self._dense_terms(data, factor)
         else:
-            terms = self._equations(sums).evidence_terms()
+            terms = self._equations(sums, factor).evidence_terms()
             quadratic = terms.quadratic
             if data is not None and terms.is_ill_conditioned:
                 quadratic = self._quadratic_from_rows(sums, data, factor)

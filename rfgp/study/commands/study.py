@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--inputs", help="name of the array of inputs of an NPZ file (default: x)")
     add("--task", choices=("classification", "regression"), help="(default: classification for integers and strings)")
-    add_reading(parser, "raise")
+    add_reading(parser, "impute")
     add("--drop", type=names, help="columns of a table that are not looked at, separated by commas")
     add("--output", help="which output of a built-in data set with several, or all (default: the first)")
     add("--scaling", choices=("standardize", "unit", "none"), help="(default: unit for images, standardize for others)")
