@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 from gpytorch.kernels import (
+    AdditiveKernel,
     Kernel,
     LinearKernel,
     MaternKernel,
@@ -42,6 +43,37 @@ def input_kernel(kernel: str | Kernel, num_columns: int) -> Kernel:
             f"expected a GPyTorch kernel or one of {', '.join(KERNELS)} for kernel, got {kernel!r}; choose one of these"
         )
     return KERNELS[kernel](num_columns).double()
+
+
+_LEVEL = 0.7
+"""The lengthscale of standardized inputs of levels, at which any two levels have a correlation below 1e-3."""
+
+
+def kernel_of_levels(kernel: str | Kernel, num_columns: int, levels: list[list[int]]) -> str | Kernel:
+    r"""A kernel with a function of the other columns for all rows, and one for each level of every group.
+
+    .. math:: k(x, y) = k_0(u, v) + \sum_g k_g(u, v) \, \delta_{g(x) g(y)}
+
+    :param kernel: by name, "auto" for "matern32"; a kernel that is given stays as it is, as where there are no levels.
+    :param levels: the columns of every group, one for each of its levels.
+    """
+    if not levels or isinstance(kernel, Kernel) or kernel in ("linear", "polynomial"):
+        return kernel
+    name = "matern32" if kernel == "auto" else kernel
+    of_levels = {column for group in levels for column in group}
+    others = torch.tensor([column for column in range(num_columns) if column not in of_levels])
+
+    def smooth() -> Kernel:
+        made = input_kernel(name, len(others))
+        made.active_dims = others
+        return made
+
+    parts = [ScaleKernel(smooth())] if len(others) else []
+    for group in levels:
+        same = RBFKernel(active_dims=group).initialize(lengthscale=_LEVEL)
+        same.raw_lengthscale.requires_grad_(False)
+        parts.append(ScaleKernel(smooth() * same if len(others) else same))
+    return AdditiveKernel(*parts).double()
 
 
 def mapped_kernel(kernel: Kernel, x: Tensor) -> Kernel:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cells import INFINITE, MISSING, WRONG, Cells, cut
+from ...sklearn.frames.cells import INFINITE, MISSING, WRONG, Cells, cut
 
 if TYPE_CHECKING:
     import pandas
