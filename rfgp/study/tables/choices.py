@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from ...training.timing import Deadline
+from .spread import Spread
 from .table import Table
 from .target_transform import TargetTransform
 
@@ -20,8 +22,10 @@ _SKEWED = 0.75
 """The modulus of the skewness of a target from which on transforms are tried."""
 _GAIN = 0.02
 """The nats per row that a transform has to gain on held-out rows."""
-_FEWEST, _TRAINING, _HELD = 60, 500, 400
-_EVALUATIONS = 25
+_FEWEST, _HELD = 60, 400
+_ROWS, _ROWS_OF_LEVELS = 500, 1000
+"""The rows of a small fit, and that of a kernel on levels, of which each has few rows."""
+_EVALUATIONS, _SMALLEST = 60, 1e-12
 
 
 @dataclass(frozen=True)
@@ -51,8 +55,9 @@ class Trials:
             data = option.split(test_share, seed)
             y = data.y_train if data.y_train.dim() == 1 else data.y_train[:, 0]
             there = ~y.isnan()
-            scores.append(self._score(data.x_train[there], y[there], of_option, data.num_classes, transform))
-        return options[int(np.argmax([-np.inf if score is None else score for score in scores]))]
+            known = data.x_train[there], y[there]
+            scores.append(self._score(*known, of_option, data.num_classes, transform, _ROWS_OF_LEVELS))
+        return options[int(np.argmax(scores))]
 
     def transforms(self, x: Tensor, y: Tensor, kernel: str | Kernel) -> tuple[TargetTransform, ...]:
         """The transforms of targets (N,) or (N, T) that predict best in their units; skewed targets have one.
@@ -68,11 +73,11 @@ class Trials:
         is_skewed = abs(float(scipy.stats.skew(y.numpy()))) > _SKEWED
         if len(y) < _FEWEST or not is_skewed or len(y.unique()) < _FEWEST // 2:
             return TargetTransform()
-        tried = {one: self._score(x, y, kernel, None, one) for one in TargetTransform.candidates(y)}
-        scores = {one: score for one, score in tried.items() if score is not None}
-        best = max(scores, key=lambda one: scores[one], default=TargetTransform())
-        plain = scores.get(TargetTransform())
-        return best if plain is not None and scores[best] > plain + _GAIN else TargetTransform()
+        plain, *others = TargetTransform.candidates(y)
+        scores = {one: self._score(x, y, kernel, None, one) for one in others}
+        best = max(scores, key=lambda one: scores[one], default=plain)
+        least = self._score(x, y, kernel, None, plain, has_spread=True) + _GAIN
+        return best if self._score(x, y, kernel, None, best, has_spread=True) > least else plain
 
     def _score(
         self,
@@ -80,27 +85,42 @@ class Trials:
         y: Tensor,
         kernel: Any,
         num_classes: int | None,
-        transform: TargetTransform = TargetTransform(),  # noqa: B008
-    ) -> float | None:
-        """The mean log density of held-out targets or labels (N,), in their units; None without time."""
+        transform: TargetTransform,
+        num_rows: int = _ROWS,
+        has_spread: bool = False,
+    ) -> float:
+        """The mean log density of held-out targets or labels (N,), in their units; minus infinity without time.
+
+        :param has_spread: whether standard deviations may depend on the inputs.
+        """
         from ...sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
+        from ...sklearn.comparison import without_advice
 
         if not self.deadline.allows():
-            return None
+            return -math.inf
         order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
         count = min(_HELD, len(y) // 4)
-        held, rest = order[:count], order[count : count + _TRAINING]
+        held, rest = order[:count], order[count : count + num_rows]
+        new, inputs = x[held].numpy(), x[rest].numpy()
         settings: dict[str, Any] = {"random_state": 0, "max_evaluations": _EVALUATIONS}
         if self.deadline.is_set:
             settings["time_limit"] = self.deadline.left
         named = "matern32" if isinstance(kernel, str) and kernel == "auto" else kernel
-        if num_classes:
-            chances = RandomFeatureGPClassifier(named, **settings)
-            chances.partial_fit(x[rest].numpy(), y[rest].numpy(), classes=range(num_classes))
-            probabilities = torch.from_numpy(chances.predict_proba(x[held].numpy()))
-            return float(probabilities.gather(1, y[held].unsqueeze(1)).clamp_min(1e-12).log().mean())
-        z = transform.forward(y)
-        estimator = RandomFeatureGPRegressor(named, **settings).fit(x[rest].numpy(), z[rest].numpy())
-        mean, std = estimator.predict(x[held].numpy(), return_std=True)
-        latent = Normal(torch.from_numpy(mean), torch.from_numpy(std), validate_args=False)
+        with without_advice():
+            if num_classes:
+                classes = RandomFeatureGPClassifier(named, **settings)
+                classes.partial_fit(inputs, y[rest].numpy(), classes=range(num_classes))
+                chances = torch.from_numpy(classes.predict_proba(new)).gather(1, y[held].unsqueeze(1))
+                return float(chances.clamp_min(_SMALLEST).log().mean())
+            z = transform.forward(y)
+            estimator = RandomFeatureGPRegressor(named, **settings).fit(inputs, z[rest].numpy())
+            mean, std = (torch.from_numpy(part) for part in estimator.predict(new, return_std=True))
+            if has_spread:
+                center, width = (
+                    torch.from_numpy(p) for p in estimator.cross_val_predict(inputs, z[rest], return_std=True)
+                )
+                errors, columns = (z[rest] - center) / width, tuple(range(x.shape[1]))
+                spread = Spread.learned(x[rest], center, errors, columns, self.deadline, 0)
+                std = std if spread is None else std * spread(x[held], mean)
+        latent = Normal(mean, std, validate_args=False)
         return float((latent.log_prob(z[held]) + transform.log_slope(y[held])).mean())

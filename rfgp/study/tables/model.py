@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import AdditiveKernel, Kernel
 from torch import Tensor
 from torch.distributions import Normal
 
@@ -289,6 +289,8 @@ def _estimator(
     from ...sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 
     settings = {"num_features": num_features, "time_limit": time_limit, "random_state": seed}
+    if isinstance(kernel, AdditiveKernel):
+        settings["strategy"] = "subset"
     x, y = data.x_train.numpy(), _transformed(data.y_train, transforms).numpy()
     if data.num_classes is None:
         return RandomFeatureGPRegressor(kernel, **settings).fit(x, y)

@@ -60,10 +60,12 @@ class Spread(torch.nn.Module):
     @classmethod
     def _of(cls, inputs: Tensor, z: Tensor, columns: tuple[int, ...], deadline: Deadline, seed: int) -> Self:
         from ...sklearn import RandomFeatureGPRegressor
+        from ...sklearn.comparison import without_advice
 
         limit = deadline.left if deadline.is_set else None
-        estimator = RandomFeatureGPRegressor("rbf", random_state=seed, time_limit=limit, fallback=False)
-        estimator.fit(inputs.numpy(), z.abs().pow(_POWER).numpy())
+        estimator = RandomFeatureGPRegressor("rbf", random_state=seed, time_limit=limit)
+        with without_advice():
+            estimator.fit(inputs.numpy(), z.abs().pow(_POWER).numpy())
         return cls(estimator.model_, columns, (scales_of(estimator.x_scaler_), scales_of(estimator.y_scaler_)))
 
     @torch.no_grad()
