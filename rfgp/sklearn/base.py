@@ -239,19 +239,17 @@ class RandomFeatureGP(BaseEstimator):
                 x,
                 y,
                 weights=weights,
-                strategy=self._strategy(model, y, parts.is_tuned, bool(groups)),
+                strategy=self._strategy(model, y, parts.is_tuned),
                 time_limit=size.training_seconds,
                 max_evaluations=min(self.max_evaluations, _OF_CELLS) if _has_few_cells(y) else self.max_evaluations,
                 progress=False,
             )
         return model, size.fit_seconds
 
-    def _strategy(self, model: WeightSpaceGP, y: Tensor, is_tuned: bool, has_levels: bool) -> str | Strategy:
+    def _strategy(self, model: WeightSpaceGP, y: Tensor, is_tuned: bool) -> str | Strategy:
         """From what parameters are found, where that is left open: little data where it tells as much."""
         if self.strategy != "auto":
             return self.strategy
-        if has_levels:
-            return "subset"
         is_several = isinstance(model.likelihood, DirichletClassificationLikelihood | MultitaskGaussianLikelihood)
         if is_several and not (_has_few_cells(y) and model.block_size is None):
             return Neighbors(initialize=not is_tuned)

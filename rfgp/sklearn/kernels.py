@@ -49,13 +49,16 @@ _LEVEL = 0.7
 """The lengthscale of standardized inputs of levels, at which any two levels have a correlation below 1e-3."""
 
 
-def kernel_of_levels(kernel: str | Kernel, num_columns: int, levels: list[list[int]]) -> str | Kernel:
-    r"""A kernel with a function of the other columns for all rows, and one for each level of every group.
+def kernel_of_levels(
+    kernel: str | Kernel, num_columns: int, levels: list[list[int]], has_functions: bool = False
+) -> str | Kernel:
+    r"""A kernel of the other columns, with a random effect for each level of every group.
 
-    .. math:: k(x, y) = k_0(u, v) + \sum_g k_g(u, v) \, \delta_{g(x) g(y)}
+    .. math:: k(x, y) = k_0(u, v) + \sum_g \sigma_g^2 \, \delta_{g(x) g(y)} \, k_g(u, v)
 
     :param kernel: by name, "auto" for "matern32"; a kernel that is given stays as it is, as where there are no levels.
     :param levels: the columns of every group, one for each of its levels.
+    :param has_functions: whether effects are functions of the other columns; else they are numbers, and k_g is 1.
     """
     if not levels or isinstance(kernel, Kernel) or kernel in ("linear", "polynomial"):
         return kernel
@@ -63,16 +66,16 @@ def kernel_of_levels(kernel: str | Kernel, num_columns: int, levels: list[list[i
     of_levels = {column for group in levels for column in group}
     others = torch.tensor([column for column in range(num_columns) if column not in of_levels])
 
-    def smooth() -> Kernel:
-        made = input_kernel(name, len(others))
+    def smooth(num_lengthscales: int) -> Kernel:
+        made = input_kernel(name, num_lengthscales)
         made.active_dims = others
         return made
 
-    parts = [ScaleKernel(smooth())] if len(others) else []
+    parts = [ScaleKernel(smooth(len(others)))] if len(others) else []
     for group in levels:
         same = RBFKernel(active_dims=group).initialize(lengthscale=_LEVEL)
         same.raw_lengthscale.requires_grad_(False)
-        parts.append(ScaleKernel(smooth() * same if len(others) else same))
+        parts.append(ScaleKernel(smooth(1) * same if has_functions and len(others) else same))
     return AdditiveKernel(*parts).double()
 
 

@@ -49,7 +49,8 @@ class Trials:
         if not groups or isinstance(kernel, Kernel):
             return table, kernel
         means = table.with_categories(FEWEST_LEVELS - 1)
-        options = [(each, kernel_of_levels(kernel, each.x.shape[1], groups)), (means, kernel)]
+        effects = [kernel_of_levels(kernel, each.x.shape[1], groups, has_functions) for has_functions in (False, True)]
+        options = [*((each, effect) for effect in effects), (means, kernel)]
         scores = []
         for option, of_option in options:
             data = option.split(test_share, seed)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel
+from gpytorch.kernels import Kernel
 from torch import Tensor
 from torch.distributions import Normal
 
@@ -168,7 +168,7 @@ class TableModel(torch.nn.Module):
                 lines.append(f"note: {column.name} has the means of the target in rows with the same value")
         for group in levels(self.encoding.columns):
             name = self.encoding.input_names[group[0]].partition("=")[0]
-            lines.append(f"note: {name} has a function of the other inputs for each of its {len(group)} values")
+            lines.append(f"note: {name} has a random effect for each of its {len(group)} values")
         for place in self.spreads:
             lines.append(f"note: the noise of {self.target_names[int(place)]} depends on the inputs")
         for name, transform in zip(self.target_names, self.transforms, strict=False):
@@ -289,8 +289,6 @@ def _estimator(
     from ...sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 
     settings = {"num_features": num_features, "time_limit": time_limit, "random_state": seed}
-    if isinstance(kernel, AdditiveKernel):
-        settings["strategy"] = "subset"
     x, y = data.x_train.numpy(), _transformed(data.y_train, transforms).numpy()
     if data.num_classes is None:
         return RandomFeatureGPRegressor(kernel, **settings).fit(x, y)
