@@ -68,7 +68,7 @@ def kernel_of_levels(
 
     def smooth(num_lengthscales: int) -> Kernel:
         made = input_kernel(name, num_lengthscales)
-        made.active_dims = others
+        made.active_dims, made.ard_num_dims = others, None if num_lengthscales == 1 else num_lengthscales
         return made
 
     parts = [ScaleKernel(smooth(len(others)))] if len(others) else []
