@@ -31,6 +31,15 @@ KERNELS: dict[str, Callable[[int], Kernel]] = {
     "linear": lambda columns: LinearKernel(ard_num_dims=columns),
     "polynomial": lambda columns: PolynomialKernel(power=2),
 }
+KERNELS |= {
+    long: KERNELS[short]
+    for long, short in (
+        ("matern:0.5", "matern12"),
+        ("matern:1.5", "matern32"),
+        ("matern:2.5", "matern52"),
+        ("polynomial:2", "polynomial"),
+    )
+}
 """Kernels by name, as functions of the number of columns, without an output scale."""
 
 

@@ -132,10 +132,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the parameters, and fit inputs (N, d) with targets (N,) or (N, T), where NaN is missing.
 
-        A data frame may have text, dates and missing cells, see :class:`TableEncoder`.
-
-        :param sample_weight: weights of the rows, (N,), by which their noise is divided; default: ones. Error bars are
-            those of observations of weight one.
+        :param X: numbers, or a data frame with text, dates and gaps as :class:`TableEncoder` takes it.
+        :param sample_weight: weights (N,) by which noise is divided; error bars are those of weight one.
         """
         deadline, noise = self._deadline, checks.choice("noise", self.noise, ("normal", "student"))
         inputs, targets, weights = self._rows(X, y, sample_weight, is_first=True)
@@ -303,7 +301,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         weights, inputs, targets = present(row_weights(sample_weight, inputs), inputs, targets)
         if targets.size == len(targets):
             known = ~np.isnan(targets.reshape(-1))
-            weights, inputs, targets = (None if part is None else part[known] for part in (weights, inputs, targets))
+            return inputs[known], targets[known], None if weights is None else weights[known]
         return inputs, targets, weights
 
     def _model_rows(self, inputs: Floats, targets: Floats) -> tuple[Tensor, Tensor]:

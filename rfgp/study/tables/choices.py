@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from ...training.timing import Deadline
-from .spread import Spread
+from .spread import learned_spreads
 from .table import Table
 from .target_transform import TargetTransform
 
@@ -117,11 +117,7 @@ class Trials:
             estimator = RandomFeatureGPRegressor(named, **settings).fit(inputs, z[rest].numpy())
             mean, std = (torch.from_numpy(part) for part in estimator.predict(new, return_std=True))
             if has_spread:
-                center, width = (
-                    torch.from_numpy(p) for p in estimator.cross_val_predict(inputs, z[rest], return_std=True)
-                )
-                errors, columns = (z[rest] - center) / width, tuple(range(x.shape[1]))
-                spread = Spread.learned(x[rest], center, errors, columns, self.deadline, 0)
-                std = std if spread is None else std * spread(x[held], mean)
+                for spread in learned_spreads(estimator, x[rest], z[rest], tuple(range(x.shape[1])), self.deadline, 0):
+                    std = std if spread is None else std * spread(x[held], mean)
         latent = Normal(mean, std, validate_args=False)
         return float((latent.log_prob(z[held]) + transform.log_slope(y[held])).mean())

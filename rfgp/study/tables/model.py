@@ -16,6 +16,7 @@ from torch.distributions import Normal
 from ..._support import checks, optional
 from ...models import WeightSpaceGP
 from ...saving import load, save
+from ...sklearn.comparison import without_advice
 from ...sklearn.frames.columns import FEWEST_LEVELS, levels
 from ...sklearn.phases import phases
 from ...training.timing import Deadline
@@ -25,10 +26,11 @@ from .choices import Trials
 from .encoding import Encoding
 from .files import Reading, open_table
 from .formats import Missing
+from .report import warn_of_filled
 from .scores import Scores
-from .spread import Spread, scales_of
+from .spread import Spread, learned_spreads, scales_of
 from .table import Table
-from .target_transform import TargetTransform, TransformedNormal
+from .target_transform import TargetTransform, TransformedNormal, transformed
 
 if TYPE_CHECKING:
     import pandas
@@ -138,7 +140,13 @@ class TableModel(torch.nn.Module):
             bar.begin("noise")
             of_levels = {column for group in levels(table.encoding.columns) for column in group}
             columns = tuple(column for column in range(data.x_train.shape[1]) if column not in of_levels)
-            spreads = () if data.num_classes else _spreads(estimator, data, transforms, columns, deadline, seed)
+            spreads = (
+                ()
+                if data.num_classes
+                else learned_spreads(
+                    estimator, data.x_train, transformed(data.y_train, transforms), columns, deadline, seed
+                )
+            )
             scales = scales_of(estimator.x_scaler_), None if data.num_classes else scales_of(estimator.y_scaler_)
             made = cls(
                 estimator.model_,
@@ -156,7 +164,7 @@ class TableModel(torch.nn.Module):
             bar.begin("comparison")
             made.scores = Scores.of(data, made.distribution(data.x_test), _plain(table, test_share, seed))
             bar.begin("all rows")
-            estimator.partial_fit(data.x_test.numpy(), _transformed(data.y_test, transforms).numpy())
+            estimator.partial_fit(data.x_test.numpy(), transformed(data.y_test, transforms).numpy())
         made.fit_seconds = time.perf_counter() - began
         return made
 
@@ -231,12 +239,15 @@ class TableModel(torch.nn.Module):
         :returns: for every row its identifier, if known, and means, standard deviations and ends of intervals, or
             classes and probabilities. Of tables with categories, "unseen" has those that the first table did not.
         :raises ValueError: for columns that are not there, and cells that are not as they were.
+
+        A warning tells how many cells were filled in.
         """
         pandas = optional.require("pandas", "pandas", "tables")
         checks.share("level", level)
         raw = open_table(source, Reading(separator, decimal, header, sheet), self.encoding.learned)
         cells = self.encoding.cells(raw.frame, decimal=decimal)
         x = self.encoding.inputs(cells, missing)
+        warn_of_filled(cells, x)
         is_whole = ~x.isnan().any(-1)
         columns = self._columns(x[is_whole], level) if bool(is_whole.any()) else {}
         places = is_whole.nonzero().squeeze(-1).numpy()
@@ -289,18 +300,11 @@ def _estimator(
     from ...sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 
     settings = {"num_features": num_features, "time_limit": time_limit, "random_state": seed}
-    x, y = data.x_train.numpy(), _transformed(data.y_train, transforms).numpy()
-    if data.num_classes is None:
-        return RandomFeatureGPRegressor(kernel, **settings).fit(x, y)
-    return RandomFeatureGPClassifier(kernel, **settings).partial_fit(x, y, classes=range(data.num_classes))
-
-
-def _transformed(y: Tensor, transforms: tuple[TargetTransform, ...]) -> Tensor:
-    """Targets (N,) or (N, T) by their transforms."""
-    if not transforms:
-        return y
-    columns = zip(transforms, y.reshape(len(y), -1).unbind(-1), strict=True)
-    return torch.stack([transform.forward(column) for transform, column in columns], dim=-1).reshape(y.shape)
+    x, y = data.x_train.numpy(), transformed(data.y_train, transforms).numpy()
+    with without_advice():
+        if data.num_classes is None:
+            return RandomFeatureGPRegressor(kernel, **settings).fit(x, y)
+        return RandomFeatureGPClassifier(kernel, **settings).partial_fit(x, y, classes=range(data.num_classes))
 
 
 def _prediction_names(targets: tuple[str, ...], classes: tuple[str, ...], index: str) -> list[str]:
@@ -314,25 +318,6 @@ def _prediction_names(targets: tuple[str, ...], classes: tuple[str, ...], index:
             "classes or the column that tells rows apart otherwise"
         )
     return names
-
-
-def _spreads(
-    estimator: Any,
-    data: Dataset,
-    transforms: tuple[TargetTransform, ...],
-    columns: tuple[int, ...],
-    deadline: Deadline,
-    seed: int,
-) -> list[Spread | None]:
-    """Factors of standard deviations for every target, by the errors of training rows that are left out."""
-    if not deadline.allows():
-        return []
-    y = _transformed(data.y_train, transforms)
-    mean, deviation = (torch.from_numpy(p) for p in estimator.cross_val_predict(data.x_train, y, return_std=True))
-    errors = ((y - mean) / deviation).reshape(len(y), -1)
-    means = mean.reshape(len(y), -1)
-    targets = zip(means.unbind(-1), errors.unbind(-1), strict=True)
-    return [Spread.learned(data.x_train, m, z, columns, deadline, seed) for m, z in targets]
 
 
 def _plain(table: Table, test_share: float, seed: int) -> Dataset:

@@ -81,6 +81,17 @@ class Spread(torch.nn.Module):
         return self.factor(x[:, self.columns], mean)
 
 
+def learned_spreads(
+    estimator: Any, x: Tensor, y: Tensor, columns: tuple[int, ...], deadline: Deadline, seed: int
+) -> list[Spread | None]:
+    """Factors for targets (N,) or (N, T), by the errors of an estimator at training rows that are left out."""
+    if not deadline.allows():
+        return []
+    mean, deviation = (torch.from_numpy(part) for part in estimator.cross_val_predict(x, y, return_std=True))
+    parts = [part.reshape(len(y), -1).unbind(-1) for part in (mean, (y - mean) / deviation)]
+    return [Spread.learned(x, center, errors, columns, deadline, seed) for center, errors in zip(*parts, strict=True)]
+
+
 def scales_of(scaler: Any) -> Tensor:
     """Means and scales of scikit-learn's scaler as rows."""
     return torch.stack([torch.from_numpy(scaler.mean_), torch.from_numpy(scaler.scale_)])

@@ -111,6 +111,14 @@ class TransformedNormal:
         return torch.stack([function(transform, column) for transform, column in columns], dim=-1)
 
 
+def transformed(y: Tensor, transforms: tuple[TargetTransform, ...]) -> Tensor:
+    """Targets (N,) or (N, T) by their transforms."""
+    if not transforms:
+        return y
+    columns = zip(transforms, y.reshape(len(y), -1).unbind(-1), strict=True)
+    return torch.stack([transform.forward(column) for transform, column in columns], dim=-1).reshape(y.shape)
+
+
 def _power(u: Tensor, power: float) -> Tensor:
     """The function of Yeo and Johnson for positive values."""
     logs = u.clamp_min(0.0).log1p()
