@@ -22,7 +22,7 @@ from ..likelihoods import DirichletClassificationLikelihood
 from ..likelihoods.dirichlet import dirichlet_targets
 from ..models import LaplaceGP, WeightSpaceGP
 from ..training.strategies import Strategy
-from .arrays import Floats, as_tensor, drawn_seed, validated
+from .arrays import Floats, as_tensor, drawn_seed
 from .base import RandomFeatureGP
 from .baselines import Frequencies, LogisticClasses, linear_seconds
 from .calibration import choose_alpha, log_probabilities, tempered
@@ -268,7 +268,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         self, X: ArrayLike, y: ArrayLike, sample_weight: Any, is_first: bool
     ) -> tuple[Floats, NDArray[Any], Floats | None]:
         """Inputs (N, d), labels (N,) and weights, checked."""
-        inputs, labels = validated(self, X, y, dtype=np.float64, order="C", reset=is_first)
+        inputs, labels = self._validated(X, y, is_first=is_first, dtype=np.float64, order="C")
         check_classification_targets(labels)
         weights = with_class_weights(row_weights(sample_weight, inputs), self.class_weight, labels)
         weights, inputs, labels = present(weights, inputs, labels)
