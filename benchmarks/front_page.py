@@ -47,12 +47,12 @@ def main() -> None:
         subprocess.run([sys.executable, str(script), *common, "--only", method], check=True)
     points = points_of(resumed(options)["cells"], NAME)
     figure, axes = plots.figure(1, 2, width=4.0, height=2.8)
-    for ax, score, label in zip(axes[0], ("error", "coverage"), ("RMSE", "coverage of 95 % intervals"), strict=True):
+    for ax, score, label in zip(axes[0], ("error", "coverage"), ("RMSE", "coverage (95 %)"), strict=True):
         _draw(ax, points, score)
         ax.set_ylabel(label)
     axes[0, 1].axhline(0.95, color="#888888", linewidth=0.8, linestyle="--")
     plots.legend(figure, axes.ravel().tolist(), columns=3)
-    save_figure(figure, Path(__file__).parents[1] / "docs" / "figures" / "front_page.png")
+    save_figure(figure, options.out)
 
 
 def _draw(ax: Axes, points: dict[str, dict[str, float]], score: str) -> None:
