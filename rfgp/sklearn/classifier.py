@@ -60,9 +60,22 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
     .. math:: p_c \propto q_c^{1 / T}
 
+    :param kernel: "rbf", "matern32" and other names, a GPyTorch kernel of standardized inputs, or "auto", by which
+        held-out rows choose, as in :class:`RandomFeatureGPRegressor`.
+    :param num_features: landmarks, or features of ``method``; "auto" goes by the number of rows.
+    :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks.
+    :param block_size: how many near rows share what the landmarks leave over; None for none.
+    :param num_neighbors: how many of the nearest training rows a prediction uses; None for those of its block.
+    :param strategy: from what parameters are learned; "auto" takes near rows.
+    :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
+    :param max_evaluations: the largest number of evaluations in the search for parameters.
     :param class_weight: weights of the rows of a class, by which their noise is divided: "balanced", a dict from labels
         to weights, or None for ones.
-    :param fallback: see :class:`RandomFeatureGPRegressor`, and so all other parameters.
+    :param fallback: whether to predict by class frequencies or logistic regression where these are better on held-out
+        rows; else there is a warning.
+    :param verbose: whether a bar shows the phases of ``fit``.
+    :param random_state: the seed, a RandomState, or None for a new draw in every fit.
+    :raises ValueError: at ``fit``, for bad parameters or data.
 
     After ``fit`` there are ``classes_``, ``model_`` (a :class:`rfgp.WeightSpaceGP` or :class:`rfgp.models.LaplaceGP` of
     standardized rows), ``fit_summary_``, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen
