@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from gpytorch.constraints import GreaterThan, Positive
+from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
@@ -193,7 +193,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         is_complete = not bool(torch.isnan(z).any())
         if is_complete:
             with drawing_from(generator):
-                several = MultitaskGaussianLikelihood(num_outputs, rank=num_outputs, noise_constraint=Positive())
+                several = MultitaskGaussianLikelihood(num_outputs, rank=num_outputs, noise_constraint=constraint)
         else:
             several = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
         mean = MultitaskMean(ConstantMean(), num_outputs)

@@ -185,6 +185,12 @@ def test_missing_targets_are_filled_in_from_the_others():
     assert model.log_marginal_likelihood_value_ == pytest.approx(inside - units, rel=1e-12)
 
 
+def test_targets_that_depend_on_each_other():
+    x, y = regression(60)
+    _, std = regressor().fit(x, np.column_stack([y, 2.0 * y])).predict(x[:3], return_std=True)
+    np.testing.assert_allclose(std[:, 1], 2.0 * std[:, 0], rtol=1e-3)
+
+
 def test_blocks_of_near_rows_are_those_of_the_model():
     x, y = regression(300)
     sharp = regressor(num_features=20, block_size=50, num_neighbors=30).fit(x[:200], y[:200])
