@@ -190,7 +190,8 @@ def _stop(*_: Any) -> None:
 def scores(rows: Rows, predictions: Predictions) -> dict[str, Any]:
     """Of numbers RMSE and NLPD, means over outputs; of counts RMSE and NLPD; of classes error rate and log loss.
 
-    They are keyed "error" and "nlpd" in all; "by_output" has the RMSE of several outputs, and labels have no log loss.
+    They are keyed "error" and "nlpd" in all; "coverage" is that of 95 % intervals of numbers,
+    "by_output" has the RMSE of several outputs, and labels have no log loss.
     """
     if rows.num_classes and predictions.ndim == 1:
         return {"error": float((predictions != rows.test_y).mean()), "nlpd": None}
@@ -204,5 +205,10 @@ def scores(rows: Rows, predictions: Predictions) -> dict[str, Any]:
         return {"error": float(np.sqrt(squares.mean())), "nlpd": float(-spread.mean())}
     density = 0.5 * (np.log(2.0 * np.pi * spread) + squares / spread)
     by_output = np.sqrt(np.nanmean(squares, 0))
-    found = {"error": float(by_output.mean()), "nlpd": float(np.nanmean(density, 0).mean())}
+    inside = np.where(np.isnan(squares), np.nan, squares < 1.96**2 * spread)
+    found = {
+        "error": float(by_output.mean()),
+        "nlpd": float(np.nanmean(density, 0).mean()),
+        "coverage": float(np.nanmean(inside)),
+    }
     return found | ({"by_output": by_output.tolist()} if by_output.ndim else {})

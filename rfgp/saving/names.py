@@ -9,9 +9,10 @@ from typing import Any
 
 import torch
 
-_ROOMS = ("approximation", "features", "functionals", "inference", "kernels", "likelihoods", "models", "study.tables")
+_ROOMS = ("approximation", "features", "functionals", "inference", "kernels", "likelihoods", "models")
+_FOLDERS = ("sklearn.frames", "study.tables")
 _CLASSES = (
-    *(f"rfgp.{name}" for name in _ROOMS),
+    *(f"rfgp.{name}" for name in (*_ROOMS, *_FOLDERS)),
     "gpytorch",
     "torch.nn",
     "torch.distributions",

@@ -2,6 +2,7 @@
 
 from .classifier import RandomFeatureGPClassifier
 from .regressor import RandomFeatureGPRegressor
+from .table_encoder import TableEncoder
 from .transformer import RandomFeatures
 
-__all__ = ["RandomFeatureGPClassifier", "RandomFeatureGPRegressor", "RandomFeatures"]
+__all__ = ["RandomFeatureGPClassifier", "RandomFeatureGPRegressor", "RandomFeatures", "TableEncoder"]

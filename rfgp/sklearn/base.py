@@ -14,7 +14,7 @@ from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import DirichletClassificationLikelihood, MultitaskGaussianLikelihood
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, is_classifier
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from .._support import checks
@@ -28,8 +28,10 @@ from .arrays import Floats, as_tensor, validated
 from .choice import NEIGHBORS, MakeParts, chosen_neighbors, chosen_parts
 from .comparison import Comparison, Rows
 from .folds import fold_labels
-from .kernels import is_rough
+from .frames.columns import levels, most_levels
+from .kernels import is_rough, kernel_of_levels
 from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, ModelSize, default_size, timed_size
+from .table_encoder import TableEncoder, is_table
 
 _OF_CELLS = 50
 """Evaluations of the evidence of few cells, after which it gains nothing that other rows would show."""
@@ -41,6 +43,9 @@ class RandomFeatureGP(BaseEstimator):
     fit: Callable[..., Self]
     cross_val_predict: Callable[..., Any]
     _metric: Callable[..., float]
+
+    encoder_: TableEncoder | None = None
+    """What makes numbers of a data frame with text, dates or missing cells; None for numbers."""
 
     def __init__(
         self,
@@ -114,9 +119,17 @@ class RandomFeatureGP(BaseEstimator):
     ) -> LeaveOneOut | LeaveGroupOut:
         """What the model predicts of every row of the fit by the rows of other folds."""
         check_is_fitted(self)
+        if self.encoder_ is not None and any(column.codes for column in self.encoder_.columns_):
+            raise ValueError(
+                "expected text of at most 50 values to leave out rows without a refit, got more, whose inputs know "
+                "the targets; use sklearn.model_selection.cross_val_predict, which refits"
+            )
         inputs, targets, weights = self._rows(X, y, sample_weight, is_first=False)
         if len(inputs) < len(np.asarray(X)):
-            raise ValueError("expected no weights of zero beside rows that are left out, got some; pass the other rows")
+            raise ValueError(
+                "expected no weights of zero, and no missing targets, beside rows that are left out, got some; pass "
+                "the other rows"
+            )
         folds, own = fold_labels(cv, inputs, targets, groups, is_classifier(self)), as_tensor(weights)
         x, z = self._model_rows(inputs, targets)
         if cv is None:
@@ -136,7 +149,20 @@ class RandomFeatureGP(BaseEstimator):
     def _inputs(self, X: ArrayLike) -> Tensor:
         """New inputs, checked and standardized."""
         check_is_fitted(self)
-        return torch.from_numpy(self.x_scaler_.transform(validated(self, X, dtype=np.float64, order="C", reset=False)))
+        numbers = self._validated(X, is_first=False, dtype=np.float64, order="C")
+        return torch.from_numpy(self.x_scaler_.transform(numbers))
+
+    def _validated(self, X: Any, y: Any = "no_validation", *, is_first: bool, **options: Any) -> Any:
+        """What :func:`validated` returns, of the numbers that an encoder makes of a data frame with other cells."""
+        encoder = (TableEncoder(most_levels(len(X))) if is_table(X) else None) if is_first else self.encoder_
+        if encoder is None:
+            checked = validated(self, X, y, reset=is_first, **options)
+        else:
+            validate_data(self, X, reset=is_first, skip_check_array=True)
+            numbers = encoder.fit_transform(X, y) if is_first else encoder.transform(X)
+            checked = validated(BaseEstimator(), numbers, y, **options)
+        self.encoder_ = encoder
+        return checked
 
     @property
     def _deadline(self) -> Deadline:
@@ -181,8 +207,10 @@ class RandomFeatureGP(BaseEstimator):
         :param kernel: in place of the one of the estimator.
         """
 
+        groups = [] if self.encoder_ is None else levels(self.encoder_.columns_)
+        kernel = kernel_of_levels(self.kernel if kernel is None else kernel, x.shape[-1], groups)
         with _quiet():
-            parts = chosen_parts(make_parts, self.kernel if kernel is None else kernel, x, y, deadline)
+            parts = chosen_parts(make_parts, kernel, x, y, deadline)
 
         def complete(proposed: ModelSize) -> ModelSize:
             return self._completed(proposed.of_cells(parts.num_cells), len(x), parts.can_have_blocks)

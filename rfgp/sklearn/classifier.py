@@ -22,7 +22,7 @@ from ..likelihoods import DirichletClassificationLikelihood
 from ..likelihoods.dirichlet import dirichlet_targets
 from ..models import LaplaceGP, WeightSpaceGP
 from ..training.strategies import Strategy
-from .arrays import Floats, as_tensor, drawn_seed, validated
+from .arrays import Floats, as_tensor, drawn_seed
 from .base import RandomFeatureGP
 from .baselines import Frequencies, LogisticClasses, linear_seconds
 from .calibration import choose_alpha, log_probabilities, tempered
@@ -60,9 +60,22 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
     .. math:: p_c \propto q_c^{1 / T}
 
+    :param kernel: "rbf", "matern32" and other names, a GPyTorch kernel of standardized inputs, or "auto", by which
+        held-out rows choose, as in :class:`RandomFeatureGPRegressor`.
+    :param num_features: landmarks, or features of ``method``; "auto" goes by the number of rows.
+    :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks.
+    :param block_size: how many near rows share what the landmarks leave over; None for none.
+    :param num_neighbors: how many of the nearest training rows a prediction uses; None for those of its block.
+    :param strategy: from what parameters are learned; "auto" takes near rows.
+    :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
+    :param max_evaluations: the largest number of evaluations in the search for parameters.
     :param class_weight: weights of the rows of a class, by which their noise is divided: "balanced", a dict from labels
         to weights, or None for ones.
-    :param fallback: see :class:`RandomFeatureGPRegressor`, and so all other parameters.
+    :param fallback: whether to predict by class frequencies or logistic regression where these are better on held-out
+        rows; else there is a warning.
+    :param verbose: whether a bar shows the phases of ``fit``.
+    :param random_state: the seed, a RandomState, or None for a new draw in every fit.
+    :raises ValueError: at ``fit``, for bad parameters or data.
 
     After ``fit`` there are ``classes_``, ``model_`` (a :class:`rfgp.WeightSpaceGP` or :class:`rfgp.models.LaplaceGP` of
     standardized rows), ``fit_summary_``, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen
@@ -268,7 +281,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         self, X: ArrayLike, y: ArrayLike, sample_weight: Any, is_first: bool
     ) -> tuple[Floats, NDArray[Any], Floats | None]:
         """Inputs (N, d), labels (N,) and weights, checked."""
-        inputs, labels = validated(self, X, y, dtype=np.float64, order="C", reset=is_first)
+        inputs, labels = self._validated(X, y, is_first=is_first, dtype=np.float64, order="C")
         check_classification_targets(labels)
         weights = with_class_weights(row_weights(sample_weight, inputs), self.class_weight, labels)
         weights, inputs, labels = present(weights, inputs, labels)

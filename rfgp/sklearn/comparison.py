@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -54,6 +55,14 @@ def observed_means(losses: Floats, targets: Floats) -> Floats:
     count = known.sum(1)
     total: Floats = np.where(known, losses, 0.0).sum(1)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+@contextmanager
+def without_advice() -> Iterator[None]:
+    """No warning that other models are better, where a fit is a trial."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="rows that were held out are predicted better")
+        yield
 
 
 class Comparison:

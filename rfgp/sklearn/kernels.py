@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import torch
 from gpytorch.kernels import (
+    AdditiveKernel,
     Kernel,
     LinearKernel,
     MaternKernel,
@@ -30,6 +31,15 @@ KERNELS: dict[str, Callable[[int], Kernel]] = {
     "linear": lambda columns: LinearKernel(ard_num_dims=columns),
     "polynomial": lambda columns: PolynomialKernel(power=2),
 }
+KERNELS |= {
+    long: KERNELS[short]
+    for long, short in (
+        ("matern:0.5", "matern12"),
+        ("matern:1.5", "matern32"),
+        ("matern:2.5", "matern52"),
+        ("polynomial:2", "polynomial"),
+    )
+}
 """Kernels by name, as functions of the number of columns, without an output scale."""
 
 
@@ -42,6 +52,40 @@ def input_kernel(kernel: str | Kernel, num_columns: int) -> Kernel:
             f"expected a GPyTorch kernel or one of {', '.join(KERNELS)} for kernel, got {kernel!r}; choose one of these"
         )
     return KERNELS[kernel](num_columns).double()
+
+
+_LEVEL = 0.7
+"""The lengthscale of standardized inputs of levels, at which any two levels have a correlation below 1e-3."""
+
+
+def kernel_of_levels(
+    kernel: str | Kernel, num_columns: int, levels: list[list[int]], has_functions: bool = False
+) -> str | Kernel:
+    r"""A kernel of the other columns, with a random effect for each level of every group.
+
+    .. math:: k(x, y) = k_0(u, v) + \sum_g \sigma_g^2 \, \delta_{g(x) g(y)} \, k_g(u, v)
+
+    :param kernel: by name, "auto" for "matern32"; a kernel that is given stays as it is, as where there are no levels.
+    :param levels: the columns of every group, one for each of its levels.
+    :param has_functions: whether effects are functions of the other columns; else they are numbers, and k_g is 1.
+    """
+    if not levels or isinstance(kernel, Kernel) or kernel in ("linear", "polynomial"):
+        return kernel
+    name = "matern32" if kernel == "auto" else kernel
+    of_levels = {column for group in levels for column in group}
+    others = torch.tensor([column for column in range(num_columns) if column not in of_levels])
+
+    def smooth(num_lengthscales: int) -> Kernel:
+        made = input_kernel(name, num_lengthscales)
+        made.active_dims, made.ard_num_dims = others, None if num_lengthscales == 1 else num_lengthscales
+        return made
+
+    parts = [ScaleKernel(smooth(len(others)))] if len(others) else []
+    for group in levels:
+        same = RBFKernel(active_dims=group).initialize(lengthscale=_LEVEL)
+        same.raw_lengthscale.requires_grad_(False)
+        parts.append(ScaleKernel(smooth(1) * same if has_functions and len(others) else same))
+    return AdditiveKernel(*parts).double()
 
 
 def mapped_kernel(kernel: Kernel, x: Tensor) -> Kernel:

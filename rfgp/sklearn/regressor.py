@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 import torch
-from gpytorch.constraints import GreaterThan, Positive
+from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
@@ -18,7 +18,7 @@ from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import assert_all_finite, check_consistent_length
+from sklearn.utils.validation import check_consistent_length
 from torch import Tensor
 
 from .._support import checks
@@ -27,7 +27,7 @@ from ..models import WeightSpaceGP
 from ..training import timing
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
-from .arrays import Floats, as_tensor, check_numbers, drawn_seed, validated
+from .arrays import Floats, as_tensor, check_numbers, drawn_seed
 from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
@@ -132,8 +132,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Learn the parameters, and fit inputs (N, d) with targets (N,) or (N, T), where NaN is missing.
 
-        :param sample_weight: weights of the rows, (N,), by which their noise is divided; default: ones. Error bars are
-            those of observations of weight one.
+        :param X: numbers, or a data frame with text, dates and gaps as :class:`TableEncoder` takes it.
+        :param sample_weight: weights (N,) by which noise is divided; error bars are those of weight one.
         """
         deadline, noise = self._deadline, checks.choice("noise", self.noise, ("normal", "student"))
         inputs, targets, weights = self._rows(X, y, sample_weight, is_first=True)
@@ -193,7 +193,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         is_complete = not bool(torch.isnan(z).any())
         if is_complete:
             with drawing_from(generator):
-                several = MultitaskGaussianLikelihood(num_outputs, rank=num_outputs, noise_constraint=Positive())
+                several = MultitaskGaussianLikelihood(num_outputs, rank=num_outputs, noise_constraint=constraint)
         else:
             several = MultitaskGaussianLikelihood(num_outputs, has_global_noise=False, noise_constraint=constraint)
         mean = MultitaskMean(ConstantMean(), num_outputs)
@@ -293,14 +293,15 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         target_checks = {"dtype": np.float64, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
         separately = {"dtype": np.float64, "order": "C"}, target_checks
         check_numbers(y)
-        inputs, targets = validated(self, X, y, reset=is_first, validate_separately=separately)
+        inputs, targets = self._validated(X, y, is_first=is_first, validate_separately=separately)
         check_consistent_length(inputs, targets)
-        if targets.size == len(targets):
-            assert_all_finite(targets, input_name="y")
         unknown = np.flatnonzero(np.isnan(_columns(targets)).all(0))
         if is_first and len(unknown):
             raise ValueError(f"expected a known value of every target, got none of target {unknown[0]}; leave it out")
         weights, inputs, targets = present(row_weights(sample_weight, inputs), inputs, targets)
+        if targets.size == len(targets):
+            known = ~np.isnan(targets.reshape(-1))
+            return inputs[known], targets[known], None if weights is None else weights[known]
         return inputs, targets, weights
 
     def _model_rows(self, inputs: Floats, targets: Floats) -> tuple[Tensor, Tensor]:

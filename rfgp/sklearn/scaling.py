@@ -11,8 +11,13 @@ _MANY_COLUMNS, _SHARE = 64, 0.9
 
 
 def has_one_unit(inputs: Floats) -> bool:
-    """Whether columns (N, d) seem to have one unit, as pixels do: they are many, and most have the same minimum."""
-    lowest = inputs.min(0)
+    """Whether columns (N, d) seem to have one unit, as pixels do: they are many, and most have the same minimum.
+
+    Columns of two values, as categories have them, count only where there are no others.
+    """
+    lowest, highest = inputs.min(0), inputs.max(0)
+    is_binary = ((inputs == lowest) | (inputs == highest)).all(0)
+    lowest = lowest if is_binary.all() else lowest[~is_binary]
     return len(lowest) >= _MANY_COLUMNS and float((lowest == lowest.min()).mean()) >= _SHARE
 
 

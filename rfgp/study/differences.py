@@ -66,6 +66,7 @@ def compare(first: StudyRecord, second: StudyRecord, names: tuple[str, str] = ("
     Standard errors are those over seeds and test rows, as of independent studies.
 
     :param names: how to call them.
+    :raises ValueError: for studies of different data sets.
 
     >>> import rfgp
     >>> data = rfgp.study.datasets.load("diabetes")
@@ -76,11 +77,18 @@ def compare(first: StudyRecord, second: StudyRecord, names: tuple[str, str] = ("
     """
     for study in (first, second):
         checks.instance("each of both", study, StudyRecord, "a study", "take rfgp.study.load or rfgp.study.run")
+    different = [key for key in ("name", "task", "input_dim") if first.data.get(key) != second.data.get(key)]
+    if different:
+        pair = " and ".join(f"{study.data.get(different[0])!r}" for study in (first, second))
+        raise ValueError(
+            f"expected two studies of one data set, got {pair} as its {different[0].replace('_', ' ')}; scores of "
+            "different data say nothing about methods"
+        )
     label, other = checks.names("names", names, 2)
     names = label, other
     settings = dict(_different(first, second))
     is_same_data = all(a == b for a, b in zip(_data(first), _data(second), strict=True) if None not in (a, b))
-    rows = tuple(_rows(first, second)) if first.data["task"] == second.data["task"] else ()
+    rows = tuple(_rows(first, second))
     words = [f"{label} and {other} differ in {', '.join(settings)}."]
     if not settings:
         words = [f"{label} and {other} have the same settings, data and versions."]

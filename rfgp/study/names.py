@@ -48,7 +48,7 @@ def exact_kernel(name: str, num_outputs: int = 1) -> Kernel:
     """The exact kernel of a name, in float64.
 
     :param name: "polynomial:p" for (x . y + offset)^p, "rbf", "matern:nu" with nu 0.5, 1.5 or 2.5, "rq", "linear", or
-        one of FIELD_KERNELS, of as many outputs as inputs.
+        one of FIELD_KERNELS, of as many outputs as inputs; "matern12", "matern32" and "matern52" are known too.
     :param num_outputs: the number of outputs; several share a covariance, except for fields.
     :raises ValueError: for another name, degree or nu, or a field of one output.
 
@@ -70,7 +70,12 @@ def exact_kernel(name: str, num_outputs: int = 1) -> Kernel:
     return (base if name == "linear" else ScaleKernel(base)).double()
 
 
+_SHORT = {"matern12": "matern:0.5", "matern32": "matern:1.5", "matern52": "matern:2.5", "polynomial": "polynomial:2"}
+"""The names that estimators have too."""
+
+
 def _base(name: str) -> Kernel:
+    name = _SHORT.get(name, name)
     family, _, argument = name.partition(":")
     if family == "polynomial" and re.fullmatch("[1-9][0-9]{0,9}", argument):
         return PolynomialKernel(power=int(argument))

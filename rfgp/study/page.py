@@ -131,7 +131,8 @@ def command(result: StudyRecord) -> str:
 
 def _verdict(verdict: Verdict) -> str:
     reasons = "".join(f"<li>{escape(reason)}</li>" for reason in verdict.reasons)
-    return f'<div class="verdict"><p>{escape(verdict.headline)}</p><ul>{reasons}</ul></div>'
+    advice = "".join(f"<p>{escape(words)}</p>" for words in verdict.advice)
+    return f'<div class="verdict"><p>{escape(verdict.headline)}</p><ul>{reasons}</ul>{advice}</div>'
 
 
 def _figures(result: StudyRecord) -> str:

@@ -84,7 +84,8 @@ class Verdict:
     :param method: the best method, whatever the choice is.
     :param num_features: its number of features.
     :param headline: the choice in one sentence.
-    :param reasons: what it rests on, a sentence or two each.
+    :param reasons: what it rests on, at most four.
+    :param advice: what else there is to know.
 
     >>> print(Verdict("exact", "landmarks", 64, "Use the exact model.", ("It is affordable.",)))
     Use the exact model.
@@ -96,10 +97,12 @@ class Verdict:
     num_features: int | None
     headline: str
     reasons: tuple[str, ...]
+    advice: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [textwrap.fill(self.headline, 100)]
         lines += [textwrap.fill(reason, 100, initial_indent="- ", subsequent_indent="  ") for reason in self.reasons]
+        lines += [textwrap.fill(advice, 100) for advice in self.advice]
         return "\n".join(lines)
 
 
@@ -117,8 +120,8 @@ def verdict(facts: Facts) -> Verdict:
     if simple is not None:
         choice, headline = simple
     reasons = [_nearness(facts, best), _scores(facts, best), *_trusts(facts, best), *_against_baselines(facts, taken)]
-    advice = _advice(facts, best, choice)
-    return Verdict(choice, best.name, best.num_features, headline, tuple([*reasons, *advice]))
+    advice = tuple(_advice(facts, best, choice))
+    return Verdict(choice, best.name, best.num_features, headline, tuple(reasons), advice)
 
 
 def best_approximation(facts: Facts) -> Model:
@@ -221,14 +224,14 @@ def _trusts(facts: Facts, best: Model) -> list[str]:
     """Whether intervals or probabilities are too sure of themselves, of the approximation and of the exact model."""
     if best.trust is None or facts.exact.trust is None:
         return []
+    models = [(model, model.trust) for model in (best, facts.exact) if model.trust is not None]
     if not facts.is_regression:
-        return [f"{_who(model)} is {_sure(model.trust)}" for model in (best, facts.exact) if model.trust is not None]
+        return [" ".join(f"{_who(model)} is {_sure(trust)}" for model, trust in models)]
     words = []
-    for model in (best, facts.exact):
-        if model.trust is not None:
-            gap = model.trust.minus(LEVEL)
-            kind = "overconfident" if gap.is_below else "too cautious" if gap.is_above else "as they should be"
-            words.append(f"those of {_who(model, False)} {model.trust.times(100)} %, {kind}")
+    for model, trust in models:
+        gap = trust.minus(LEVEL)
+        kind = "overconfident" if gap.is_below else "too cautious" if gap.is_above else "as they should be"
+        words.append(f"those of {_who(model, False)} {trust.times(100)} %, {kind}")
     return [f"Intervals that should have 95 % of the test targets: {'; '.join(words)}."]
 
 
@@ -252,21 +255,24 @@ def _sure(gap: Measurement) -> str:
     return f"as sure as it should be: probability and part that is right differ by {points} points on average."
 
 
+_BASELINES = {"linear": "a linear model", "boosting": "boosting", "trivial": "no inputs at all"}
+
+
 def _against_baselines(facts: Facts, taken: Model) -> list[str]:
-    names = {"linear": "a linear model", "trivial": "no model at all"}
+    """Whether simpler models and boosting predict worse."""
+    labels = {"error": facts.error_name, "mnll": "MNLL"}
     words = []
-    for name, what in names.items():
+    for name, what in _BASELINES.items():
         other = facts.baselines.get(name)
         if other is None:
             continue
         better, worse = taken.is_better_than(name), taken.is_worse_than(name)
-        labels = {"error": facts.error_name, "mnll": "MNLL"}
         sides = [f"better in {' and '.join(labels[m] for m in better)}"] if better else []
         sides += [f"worse in {' and '.join(labels[m] for m in worse)}"] if worse else []
         counts = ", ".join(sides) or "no difference that counts"
-        scores = f"{facts.error_name} {taken.error} and {other.error}, MNLL {taken.mnll} and {other.mnll}"
-        words.append(f"Against {what}: {scores}; {counts}.")
-    return words
+        words.append(f"{what} ({facts.error_name} {other.error}, MNLL {other.mnll}): {counts}")
+    scores = f"{facts.error_name} {taken.error}, MNLL {taken.mnll}"
+    return [f"{_who(taken)} has {scores}. Against {'; '.join(words)}."] if words else []
 
 
 def _advice(facts: Facts, best: Model, choice: Choice) -> list[str]:

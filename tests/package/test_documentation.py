@@ -41,7 +41,7 @@ def blocks(page):
 
 def commands():
     """The lines of all blocks that are typed into a terminal."""
-    others = [block for page in PAGES for block in blocks(page) if block.language not in PYTHON]
+    others = [block for page in PAGES for block in blocks(page) if block.language in {"console", ""}]
     lines = [line.removeprefix("$ ") for block in others for line in block.text.splitlines() if line]
     return [shlex.split(line, comments=True) for line in lines]
 
@@ -52,7 +52,7 @@ TABLES = [arguments for arguments in RFGP if arguments[0] in ("fit", "predict")]
 WITH_EXAMPLES = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
 SLOW = {
     *("likelihoods", "choosing_features", "streams", "study", "big_tables", "variational", "many_outputs", "gpytorch"),
-    *("estimators", "heteroscedastic"),
+    *("estimators", "heteroscedastic", "what_there_is"),
 }
 SIZED = pytest.mark.long("examples of the size that users have, which take seconds a page")
 
@@ -77,7 +77,7 @@ def test_examples_are_found(page):
     signs = "^```" if page.suffix == ".md" else r"^\.\. code-block::|^(?!\.\.).*::$"
     written = len(re.findall(signs, text, re.MULTILINE)) // (2 if page.suffix == ".md" else 1)
     assert len(blocks(page)) == written and ">>>" not in text
-    assert {block.language for block in blocks(page)} <= PYTHON | {"console", ""}
+    assert {block.language for block in blocks(page)} <= PYTHON | {"console", "text", ""}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())

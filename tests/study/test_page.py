@@ -109,6 +109,9 @@ def test_other_data_are_told(result):
     assert "say nothing" not in " ".join(study.compare(result, result).words)
     other = study.StudyResult(**{**vars(result), "data": {**result.data, "num_test": 21}})
     assert "differences of scores say nothing about methods" in " ".join(study.compare(result, other).words)
+    others = study.StudyResult(**{**vars(result), "data": {**result.data, "name": "sales"}})
+    with pytest.raises(ValueError, match=r"expected two studies of one data set, got .* and 'sales' as its name"):
+        study.compare(result, others)
 
 
 FORGED = {

@@ -94,7 +94,7 @@ def test_command(kind, exact_limit, tmp_path, capsys):
         assert (noisy is None, trust[1] is not None) == (kind == "classification",) * 2
         assert (trust[0] is not None) == (kind == "regression") and all(error >= 0 for error in rows.values())
         assert {"linear", "trivial"} <= set(against) and outputs == {}
-    assert [record["method"] for record in results["baselines"]] == ["linear", "trivial"]
+    assert [record["method"] for record in results["baselines"]] == ["linear", "boosting", "trivial"]
     assert "".join(results["verdict"]["headline"].split()) in "".join(printed.out.split())
     assert all(r["kl"] > 0 and r["kl_reverse"] > 0 and r["kernel_error"] > 0 for r in results["runs"])
     assert results["exact"]["kl"] == 0

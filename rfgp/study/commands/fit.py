@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 from ..._support import optional
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--kernel",
         default="auto",
-        help="rbf, matern12, matern32, matern52, rq, linear, polynomial, or auto, which held-out rows choose "
+        help="rbf, matern:0.5, matern:1.5, matern:2.5, rq, linear, polynomial, or auto, which held-out rows choose "
         "(default: %(default)s)",
     )
     add("--num-features", type=integer, help="number of features (default: by the number of rows)")
@@ -57,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
         time_limit=options.time_limit,
         test_share=options.test_share,
         seed=options.seed,
+        verbose=sys.stderr.isatty(),
     )
     model.save(options.out)
     size = Path(options.out).stat().st_size / 1e6

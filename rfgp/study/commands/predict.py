@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from typing import TYPE_CHECKING, Any
 
 from ..._support import files
 from .. import tables
-from ..tables.formats import TEXT
+from ..tables.formats import SUFFIXES, TEXT
 from .options import FORMATS, add_reading, check_new_file, number, reading
 
 if TYPE_CHECKING:
@@ -41,8 +42,17 @@ def run(options: argparse.Namespace) -> int:
         if not options.out.lower().endswith(TEXT):
             raise ValueError(f"expected a file of text for --out, got {options.out!r}; use a name that ends in .csv")
         check_new_file(options.out, options.force)
+    if options.model.lower().endswith(SUFFIXES) and not options.data.lower().endswith(SUFFIXES):
+        raise ValueError(
+            f"expected a model and then a table, got the table {options.model!r} first; write rfgp predict "
+            f"{options.data} {options.model}"
+        )
     model = tables.TableModel.load(options.model)
-    predictions = model.predict(options.data, level=options.level, **reading(options))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", UserWarning)
+        predictions = model.predict(options.data, level=options.level, **reading(options))
+    for warning in told:
+        print(f"rfgp: {warning.message}", file=sys.stderr)
     empty = int(predictions[model.target_names[0]].isna().sum())
     if empty:
         print(f"rfgp: {empty:,} of {len(predictions):,} rows have missing cells, and no prediction", file=sys.stderr)

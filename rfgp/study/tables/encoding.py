@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from ..._support import checks
-from .cells import Cells, decimal_of, read_as
-from .columns import MOST_CATEGORIES, InputColumn
+from ...sklearn.frames.cells import Cells, decimal_of, read_as
+from ...sklearn.frames.columns import InputColumn, has_names, is_constant, unseen_categories
 from .files import AS_RECOGNIZED, ROW_NAMES, Learned, Reading, open_table
 from .formats import MISSING, Missing
-from .report import bad_cells, shown
+from .report import bad_cells
 
 if TYPE_CHECKING:
     import pandas
@@ -49,7 +49,10 @@ class Encoding:
 
     def encode(self, frame: pandas.DataFrame, *, decimal: str | None = None, missing: Missing | None = None) -> Tensor:
         """The inputs (N, d), float64, of a table with the same columns, in any order; others are not looked at."""
-        how = self.missing if missing is None else checks.choice("missing", missing, MISSING)
+        return self.inputs(self.cells(frame, decimal=decimal), missing)
+
+    def cells(self, frame: pandas.DataFrame, *, decimal: str | None = None) -> dict[str, Cells]:
+        """The cells of the columns of inputs, by name."""
         frame = open_table(frame, AS_RECOGNIZED).frame
         there = set(frame.columns)
         absent = [column.name for column in self.columns if column.name not in there]
@@ -66,20 +69,19 @@ class Encoding:
             mark = decimal_of(wanted, "the table", self.reading.decimal) or "."
         else:
             mark = checks.choice("decimal", decimal, (".", ","))
-        cells = {c.name: read_as(wanted[c.name], c.kind, mark, c.date_format, c.unit) for c in self.columns}
+        return {c.name: read_as(wanted[c.name], c.kind, mark, c.date_format, c.unit) for c in self.columns}
+
+    def inputs(self, cells: Mapping[str, Cells], missing: Missing | None = None) -> Tensor:
+        """The inputs (N, d) of cells, with NaN in rows that have missing ones where these are dropped."""
+        how = self.missing if missing is None else checks.choice("missing", missing, MISSING)
         if how == "raise" and any(not found.is_there.all() for found in cells.values()):
             raise bad_cells(cells, "the table")
         parts = [column.encoded(cells[column.name], impute=how == "impute") for column in self.columns]
         return torch.from_numpy(np.concatenate(parts, axis=-1))
 
-    def unseen(self, frame: pandas.DataFrame) -> list[str]:
+    def unseen(self, cells: Mapping[str, Cells]) -> list[str]:
         """The categories of every row that the table that was learned from did not have, such as "region=West"."""
-        rows = [""] * len(frame)
-        for column in self.categorical:
-            cells = read_as(frame[column.name], "text", ".", "")
-            for row in np.flatnonzero(cells.is_there & ~column.is_known(cells)):
-                rows[row] = ", ".join(filter(None, [rows[row], f"{column.name}={cells.values[row]}"]))
-        return rows
+        return unseen_categories(self.categorical, cells)
 
     @property
     def categorical(self) -> tuple[InputColumn, ...]:
@@ -98,41 +100,10 @@ class Encoding:
         return cls(columns, record["missing"], record["index"], Reading(**record.get("reading", {})))
 
 
-def too_many_categories(cells: Mapping[str, Cells]) -> ValueError | None:
-    """What to raise for columns of text with too many different values; None where there are none."""
-    long = {}
-    for name, column in cells.items():
-        if column.kind == "text":
-            count = len(np.unique(column.values[column.is_there].astype(str)))
-            if count > MOST_CATEGORIES:
-                long[name] = count
-    if not long:
-        return None
-    named = ", ".join(f"{count:,} in {name!r} such as {_example(cells[name])}" for name, count in long.items())
-    names: Sequence[str] = list(long)
-    return ValueError(
-        f"expected at most {MOST_CATEGORIES} different values in a column of text, got {named}; make numbers of them, "
-        f"or drop the columns (--drop {','.join(names)})"
-    )
-
-
-def _example(cells: Cells) -> str:
-    """A value of a column of text, and what follows the numbers where all of them are numbers with a unit."""
-    there = cells.shown[cells.is_there].astype(str).str.strip()
-    unit = there.str.extract(r"^[+-]?[0-9][0-9.,]*\s*(\D+)$", expand=False)
-    if bool(unit.notna().all()) and unit.nunique() == 1:
-        return f"{shown(there.iloc[0])}, where numbers have the unit {unit.iloc[0]!r} behind them"
-    return shown(there.iloc[0])
-
-
 _INDEX = re.compile(
     rf"(?i:{ROW_NAMES}|unnamed:? ?[0-9]*|row_?(?:id|number|name|nr)?s?|(?:.*[ _.-])?(?:id|idx|index))|.*[a-z]I[dD]"
 )
 """Names of columns that tell rows apart."""
-
-
-_SHARE_OF_NAMES = 0.5
-"""The share of different values in a column of text from which on these are names of rows."""
 
 
 def roles_of(cells: Mapping[str, Cells], targets: list[str], kept: list[str], known: str) -> dict[str, str]:
@@ -145,22 +116,8 @@ def roles_of(cells: Mapping[str, Cells], targets: list[str], kept: list[str], kn
     index = _index(cells, [name for name in others if name not in kept], known)
     if index and len(others) > 1:
         roles[index] = "index"
-    names = [name for name in others if name not in roles and name not in kept and _has_names(cells[name])]
+    names = [name for name in others if name not in roles and name not in kept and has_names(cells[name])]
     return roles | dict.fromkeys(names, "names")
-
-
-def _has_names(cells: Cells) -> bool:
-    """Whether nearly every row has a text of its own."""
-    if cells.kind != "text":
-        return False
-    count = len(np.unique(cells.values[cells.is_there].astype(str)))
-    return count > max(MOST_CATEGORIES, _SHARE_OF_NAMES * int(cells.is_there.sum()))
-
-
-def is_constant(cells: Cells) -> bool:
-    """Whether all values that are there are the same."""
-    values = cells.values[cells.is_there]
-    return len(values) > 0 and bool((values == values[0]).all())
 
 
 def _index(cells: Mapping[str, Cells], names: list[str], index: str) -> str:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._support import checks, optional
+from ...sklearn.frames.cells import MISSING_WORDS
 from . import packed, text
-from .cells import MISSING_WORDS
 from .formats import SEPARATORS, SUFFIXES, TEXT
 
 if TYPE_CHECKING:

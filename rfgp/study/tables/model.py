@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
@@ -15,19 +16,29 @@ from torch.distributions import Normal
 from ..._support import checks, optional
 from ...models import WeightSpaceGP
 from ...saving import load, save
+from ...sklearn.comparison import without_advice
+from ...sklearn.frames.columns import FEWEST_LEVELS, levels
+from ...sklearn.phases import phases
+from ...training.timing import Deadline
 from ..datasets import Dataset
 from ..datasets.base import TEST_SHARE, Task
+from .choices import Trials
 from .encoding import Encoding
 from .files import Reading, open_table
 from .formats import Missing
+from .report import warn_of_filled
 from .scores import Scores
+from .spread import Spread, learned_spreads, scales_of
 from .table import Table
-from .target_transform import TargetTransform, TransformedNormal, chosen_transforms
+from .target_transform import TargetTransform, TransformedNormal, transformed
 
 if TYPE_CHECKING:
     import pandas
 
 _CHUNK = 4096
+_PHASES = ("target", "inputs", "parameters", "noise", "comparison", "all rows")
+_SHARE_OF_TRIALS, _SHARE_OF_FIT = 0.25, 0.7
+"""The shares of a time limit for small fits that choose, and of what is left for the fit."""
 
 
 class TableModel(torch.nn.Module):
@@ -44,6 +55,7 @@ class TableModel(torch.nn.Module):
     :param scores: how well held-out rows were predicted.
     :param fit_seconds: how long the fit took.
     :param transforms: of the targets, before they are standardized; empty for none.
+    :param spreads: factors of the standard deviations of targets that depend on the inputs; None for ones.
 
     >>> import numpy, pandas, rfgp
     >>> x = numpy.linspace(0.0, 6.0, 60)
@@ -70,11 +82,13 @@ class TableModel(torch.nn.Module):
         scores: Scores,
         fit_seconds: float,
         transforms: tuple[TargetTransform, ...] = (),
+        spreads: Sequence[Spread | None] = (),
     ) -> None:
         super().__init__()
         self.model, self.encoding, self.task = model, encoding, task
         self.target_names, self.class_names = target_names, class_names
         self.scores, self.fit_seconds, self.transforms = scores, fit_seconds, transforms
+        self.spreads = torch.nn.ModuleDict({str(place): one for place, one in enumerate(spreads) if one is not None})
         self.register_buffer("x_scales", scales[0])
         self.register_buffer("y_scales", scales[1])
 
@@ -88,11 +102,14 @@ class TableModel(torch.nn.Module):
         time_limit: float | None = None,
         test_share: float = TEST_SHARE,
         seed: int = 0,
+        verbose: bool = False,
     ) -> Self:
         """Learn from a table: most rows choose the parameters, held-out ones measure, and all are in the model.
 
-        Of a skewed target a logarithm, a square root or a function of Yeo and Johnson is taken where that predicts rows
-        better; means, deviations and intervals are in the units of the table.
+        Four choices are made by the densities of rows that are not learned from. Of a skewed target a logarithm, a
+        square root or a function of Yeo and Johnson is learned; means, deviations and intervals are in the units of the
+        table. Text of more than ten values has a kernel on levels, or the means of the target in other rows. Standard
+        deviations may depend on the inputs. And there is a choice of kernels, see ``kernel``.
 
         :param table: a table with a target, of :func:`rfgp.study.tables.read`.
         :param kernel: see :class:`rfgp.sklearn.RandomFeatureGPRegressor`, and so the next two.
@@ -100,39 +117,68 @@ class TableModel(torch.nn.Module):
         :param time_limit: seconds for the training, about; default: no limit.
         :param test_share: the share of the rows that is held out, between 0 and 1.
         :param seed: the seed of the rows that are held out, and of the features.
+        :param verbose: whether a bar shows the stages.
         :raises ValueError: for bad parameters, a table without a target, too few rows, or equal names of columns.
         :raises ImportError: without scikit-learn.
         """
         checks.instance("table", table, Table, "a table", "read it with rfgp.study.tables.read")
         began = time.perf_counter()
         _prediction_names(table.target_names, table.class_names, table.encoding.index)
-        data = table.split(test_share, seed)
-        transforms = () if data.num_classes else chosen_transforms(data.x_train, data.y_train)
-        if all(transform.kind == "none" for transform in transforms):
-            transforms = ()
-        estimator = _estimator(data, kernel, num_features, time_limit, seed, transforms)
-        x_scales = _scales(estimator.x_scaler_)
-        y_scales = None if data.num_classes else _scales(estimator.y_scaler_)
-        made = cls(
-            estimator.model_,
-            table.encoding,
-            data.task,
-            table.target_names,
-            table.class_names,
-            (x_scales, y_scales),
-            Scores.none(),
-            0.0,
-            transforms,
-        )
-        made.temperature = getattr(estimator, "temperature_", 1.0)
-        made.scores = Scores.of(data, made.distribution(data.x_test))
-        estimator.partial_fit(data.x_test.numpy(), _transformed(data.y_test, transforms).numpy())
+        deadline = Deadline.after(None if time_limit is None else checks.positive("time_limit", time_limit))
+        trials = Trials(deadline.share(_SHARE_OF_TRIALS))
+        with phases(_PHASES, verbose) as bar:
+            bar.begin("target")
+            data = table.split(test_share, seed)
+            transforms = () if data.num_classes else trials.transforms(data.x_train, data.y_train, kernel)
+            bar.begin("inputs")
+            first = transforms[0] if transforms else TargetTransform()
+            table, kernel = trials.inputs(table, kernel, first, test_share, seed)
+            data = table.split(test_share, seed)
+            bar.begin("parameters")
+            limit = deadline.share(_SHARE_OF_FIT).left if deadline.is_set else None
+            estimator = _estimator(data, kernel, num_features, limit, seed, transforms)
+            bar.begin("noise")
+            of_levels = {column for group in levels(table.encoding.columns) for column in group}
+            columns = tuple(column for column in range(data.x_train.shape[1]) if column not in of_levels)
+            spreads = (
+                ()
+                if data.num_classes
+                else learned_spreads(
+                    estimator, data.x_train, transformed(data.y_train, transforms), columns, deadline, seed
+                )
+            )
+            scales = scales_of(estimator.x_scaler_), None if data.num_classes else scales_of(estimator.y_scaler_)
+            made = cls(
+                estimator.model_,
+                table.encoding,
+                data.task,
+                table.target_names,
+                table.class_names,
+                scales,
+                Scores.none(),
+                0.0,
+                transforms,
+                spreads,
+            )
+            made.temperature = getattr(estimator, "temperature_", 1.0)
+            bar.begin("comparison")
+            made.scores = Scores.of(data, made.distribution(data.x_test), _plain(table, test_share, seed))
+            bar.begin("all rows")
+            estimator.partial_fit(data.x_test.numpy(), transformed(data.y_test, transforms).numpy())
         made.fit_seconds = time.perf_counter() - began
         return made
 
     def report(self) -> str:
         """The scores of held-out rows, in plain text."""
         lines = [self.scores.table(self.target_names)]
+        for column in self.encoding.columns:
+            if column.codes:
+                lines.append(f"note: {column.name} has the means of the target in rows with the same value")
+        for group in levels(self.encoding.columns):
+            name = self.encoding.input_names[group[0]].partition("=")[0]
+            lines.append(f"note: {name} has a random effect for each of its {len(group)} values")
+        for place in self.spreads:
+            lines.append(f"note: the noise of {self.target_names[int(place)]} depends on the inputs")
         for name, transform in zip(self.target_names, self.transforms, strict=False):
             if transform.kind != "none":
                 lines.append(f"note: {transform.kind} of {name}, which predicts held-out rows better")
@@ -151,7 +197,16 @@ class TableModel(torch.nn.Module):
             return first
         center, scale = self.y_scales if first.dim() == 2 else self.y_scales[:, 0]
         normal = Normal(first * scale + center, second * scale, validate_args=False)
+        if self.spreads:
+            normal = self._spread(x, normal)
         return TransformedNormal(normal, self.transforms) if self.transforms else normal
+
+    def _spread(self, x: Tensor, normal: Normal) -> Normal:
+        """Normals with standard deviations that depend on the inputs."""
+        means, deviations = (part.reshape(len(x), -1).clone() for part in (normal.mean, normal.stddev))
+        for place, spread in self.spreads.items():
+            deviations[:, int(place)] *= spread(x, means[:, int(place)])
+        return Normal(normal.mean, deviations.reshape(normal.mean.shape), validate_args=False)
 
     def _part(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Means and standard deviations of new observations for some rows, or probabilities of classes twice."""
@@ -184,17 +239,21 @@ class TableModel(torch.nn.Module):
         :returns: for every row its identifier, if known, and means, standard deviations and ends of intervals, or
             classes and probabilities. Of tables with categories, "unseen" has those that the first table did not.
         :raises ValueError: for columns that are not there, and cells that are not as they were.
+
+        A warning tells how many cells were filled in.
         """
         pandas = optional.require("pandas", "pandas", "tables")
         checks.share("level", level)
         raw = open_table(source, Reading(separator, decimal, header, sheet), self.encoding.learned)
-        x = self.encoding.encode(raw.frame, decimal=decimal, missing=missing)
+        cells = self.encoding.cells(raw.frame, decimal=decimal)
+        x = self.encoding.inputs(cells, missing)
+        warn_of_filled(cells, x)
         is_whole = ~x.isnan().any(-1)
         columns = self._columns(x[is_whole], level) if bool(is_whole.any()) else {}
         places = is_whole.nonzero().squeeze(-1).numpy()
         predictions = pandas.DataFrame(columns, index=places).reindex(range(len(x)))
         if self.encoding.categorical:
-            predictions["unseen"] = self.encoding.unseen(raw.frame)
+            predictions["unseen"] = self.encoding.unseen(cells)
         if self.encoding.index in raw.frame.columns:
             predictions.insert(0, self.encoding.index, raw.frame[self.encoding.index], allow_duplicates=True)
         return predictions.set_index(source.index) if isinstance(source, pandas.DataFrame) else predictions
@@ -241,18 +300,11 @@ def _estimator(
     from ...sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 
     settings = {"num_features": num_features, "time_limit": time_limit, "random_state": seed}
-    x, y = data.x_train.numpy(), _transformed(data.y_train, transforms).numpy()
-    if data.num_classes is None:
-        return RandomFeatureGPRegressor(kernel, **settings).fit(x, y)
-    return RandomFeatureGPClassifier(kernel, **settings).partial_fit(x, y, classes=range(data.num_classes))
-
-
-def _transformed(y: Tensor, transforms: tuple[TargetTransform, ...]) -> Tensor:
-    """Targets (N,) or (N, T) by their transforms."""
-    if not transforms:
-        return y
-    columns = zip(transforms, y.reshape(len(y), -1).unbind(-1), strict=True)
-    return torch.stack([transform.forward(column) for transform, column in columns], dim=-1).reshape(y.shape)
+    x, y = data.x_train.numpy(), transformed(data.y_train, transforms).numpy()
+    with without_advice():
+        if data.num_classes is None:
+            return RandomFeatureGPRegressor(kernel, **settings).fit(x, y)
+        return RandomFeatureGPClassifier(kernel, **settings).partial_fit(x, y, classes=range(data.num_classes))
 
 
 def _prediction_names(targets: tuple[str, ...], classes: tuple[str, ...], index: str) -> list[str]:
@@ -268,6 +320,6 @@ def _prediction_names(targets: tuple[str, ...], classes: tuple[str, ...], index:
     return names
 
 
-def _scales(scaler: Any) -> Tensor:
-    """Means and scales as rows."""
-    return torch.stack([torch.from_numpy(scaler.mean_), torch.from_numpy(scaler.scale_)])
+def _plain(table: Table, test_share: float, seed: int) -> Dataset:
+    """The data for other models, where text of many values has the means of targets."""
+    return table.with_categories(FEWEST_LEVELS - 1).split(test_share, seed)

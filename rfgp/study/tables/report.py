@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import Tensor
 
-from .cells import INFINITE, MISSING, WRONG, Cells, cut
+from ...sklearn.frames.cells import INFINITE, MISSING, WRONG, Cells, cut
 
 if TYPE_CHECKING:
     import pandas
@@ -146,3 +148,17 @@ def _places(cells: Cells) -> str:
     texts = {row: str(cells.shown.iloc[row]).strip() for row in rows[:_MOST_PLACES].tolist()}
     places = [f"{shown(text) if text else 'empty'} in row {row + 1}" for row, text in texts.items()]
     return ", ".join(places) + (", ..." if len(rows) > _MOST_PLACES else "")
+
+
+def warn_of_filled(cells: Mapping[str, Cells], x: Tensor) -> None:
+    """Warn of cells that are empty or cannot be read, and were filled in."""
+    missing = {name: ~held.is_there & ~x.isnan().any(-1).numpy() for name, held in cells.items()}
+    counts = {name: int(rows.sum()) for name, rows in missing.items() if rows.any()}
+    if counts:
+        num_rows = int(np.logical_or.reduce(list(missing.values())).sum())
+        named = ", ".join(f"{count:,} in {name}" for name, count in counts.items())
+        warnings.warn(
+            f"cells of {num_rows:,} of {len(x):,} rows are empty or of another kind, and are filled in: {named}",
+            UserWarning,
+            stacklevel=4,
+        )

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Normal
@@ -18,6 +19,17 @@ from .target_transform import TransformedNormal
 LEVEL = 0.95
 
 
+class Other(NamedTuple):
+    """The errors of another model, and its log losses of classes."""
+
+    name: str
+    error: tuple[float, ...]
+    nlpd: tuple[float, ...] = ()
+
+
+Others = tuple[Other, ...]
+
+
 @dataclass(frozen=True)
 class Scores:
     """Scores of held-out rows, in the units of the table; for several targets one each.
@@ -28,7 +40,8 @@ class Scores:
     :param coverage: the share of observations that are in their 95 % intervals; empty for classes.
     :param trivial_error: the error of the mean of the training targets, or of their most frequent class.
     :param trivial_nlpd: that of a normal with mean and variance of the training targets, or of their frequencies.
-    :param others: errors of a linear model and of boosting, by name.
+    :param others: a linear model and boosting.
+    :param quarters: the coverage of the rows with the smallest predictions, of the next ones, and so on.
 
     >>> print(Scores(100, (2.0,), (2.1,), (0.93,), (4.0,), (2.8,)).table(("price",)))
               this model              without inputs
@@ -43,7 +56,8 @@ class Scores:
     coverage: tuple[float, ...]
     trivial_error: tuple[float, ...]
     trivial_nlpd: tuple[float, ...]
-    others: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    others: Others = ()
+    quarters: tuple[tuple[float, ...], ...] = ()
 
     @classmethod
     def none(cls) -> Self:
@@ -51,10 +65,16 @@ class Scores:
         return cls(0, (), (), (), (), ())
 
     @classmethod
-    def of(cls, data: Dataset, predicted: Normal | TransformedNormal | Tensor) -> Self:
-        """The scores of distributions (M,) or (M, T), or probabilities (M, C), for the test rows of a data set."""
+    def of(
+        cls, data: Dataset, predicted: Normal | TransformedNormal | Tensor, of_others: Dataset | None = None
+    ) -> Self:
+        """The scores of distributions (M,) or (M, T), or probabilities (M, C), for the test rows of a data set.
+
+        :param of_others: the same rows with the inputs that other models have; default: those of the data set.
+        """
+        others = _others(data if of_others is None else of_others)
         if isinstance(predicted, Tensor):
-            return cls._of_classes(data, predicted)
+            return cls._of_classes(data, predicted, others)
         y = data.y_test
         train = data.y_train
         center = train.nanmean(0)
@@ -68,11 +88,12 @@ class Scores:
             _each(inside, y),
             _each((center - y).square(), y, torch.sqrt),
             _each(-trivial.log_prob(y), y),
-            _others(data),
+            others,
+            _by_quarter(inside, y, predicted.mean),
         )
 
     @classmethod
-    def _of_classes(cls, data: Dataset, probabilities: Tensor) -> Self:
+    def _of_classes(cls, data: Dataset, probabilities: Tensor, others: Others) -> Self:
         counts = torch.bincount(data.y_train, minlength=probabilities.shape[-1]).double() + 1.0
         trivial = (counts / counts.sum()).expand_as(probabilities)
         scores = [
@@ -80,28 +101,32 @@ class Scores:
             for chances in (probabilities, trivial)
             for score in (diagnostics.error_rate, diagnostics.classification_mnll)
         ]
-        return cls(len(data.y_test), (scores[0],), (scores[1],), (), (scores[2],), (scores[3],), _others(data))
+        return cls(len(data.y_test), (scores[0],), (scores[1],), (), (scores[2],), (scores[3],), others)
 
     def table(self, names: tuple[str, ...]) -> str:
         """The scores in plain text, by the names of the targets."""
         names = checks.names("names", names, len(self.error))
         error = "RMSE" if self.coverage else "error rate"
-        titles = ("", "this model", *(name for name, _ in self.others), "without inputs")
+        titles = ("", "this model", *(other.name for other in self.others), "without inputs")
         lines = [titles]
         for place, name in enumerate(names):
             of = f" of {name}" if len(names) > 1 else ""
-            others = [f"{errors[place]:.4g}" for _, errors in self.others]
+            others = [f"{other.error[place]:.4g}" for other in self.others]
+            densities = [f"{other.nlpd[place]:.4g}" if other.nlpd else "" for other in self.others]
             none = [""] * len(self.others)
             lines.append((f"{error}{of}", f"{self.error[place]:.4g}", *others, f"{self.trivial_error[place]:.4g}"))
-            lines.append((f"NLPD{of}", f"{self.nlpd[place]:.4g}", *none, f"{self.trivial_nlpd[place]:.4g}"))
+            lines.append((f"NLPD{of}", f"{self.nlpd[place]:.4g}", *densities, f"{self.trivial_nlpd[place]:.4g}"))
             if self.coverage:
                 spread = (LEVEL * (1.0 - LEVEL) / self.num_rows) ** 0.5
                 share = f"{100 * self.coverage[place]:.1f} %, of {100 * LEVEL:.0f} +- {100 * spread:.1f} %"
                 lines.append((f"coverage{of}", share, *none, ""))
+            if self.quarters:
+                shares = " / ".join(f"{100 * share:.0f}" for share in self.quarters[place])
+                lines.append((f"  by quarter{of}", f"{shares} %", *none, ""))
         widths = [max(len(line[place]) for line in lines) for place in range(len(titles))]
         padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
         table = "\n".join("  ".join(cells).rstrip() for cells in padded)
-        better = [name for name, errors in (*self.others, ("a prediction without inputs", self.trivial_error))
+        better = [name for name, errors, _ in (*self.others, Other("a prediction without inputs", self.trivial_error))
                   if all(other < own for other, own in zip(errors, self.error, strict=True))]  # fmt: skip
         return table + (
             f"\nnote: {' and '.join(better)} predict{'s' if len(better) == 1 else ''} these rows better"
@@ -110,7 +135,18 @@ class Scores:
         )
 
 
-def _others(data: Dataset) -> tuple[tuple[str, tuple[float, ...]], ...]:
+def _by_quarter(inside: Tensor, y: Tensor, mean: Tensor) -> tuple[tuple[float, ...], ...]:
+    """The coverage of quarters of the rows (M,) or (M, T), in ascending order of predictions, for every target."""
+    found = []
+    columns = (part.reshape(len(y), -1).unbind(-1) for part in (inside, y, mean))
+    for covered, target, predicted in zip(*columns, strict=True):
+        there = ~target.isnan()
+        parts = covered[there][predicted[there].argsort()].tensor_split(4)
+        found.append(tuple(float(part.mean()) for part in parts))
+    return tuple(found)
+
+
+def _others(data: Dataset) -> Others:
     """Errors of a linear model and of boosting for the test rows, of every target."""
     from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from sklearn.linear_model import LogisticRegression, Ridge
@@ -125,16 +161,19 @@ def _others(data: Dataset) -> tuple[tuple[str, tuple[float, ...]], ...]:
     targets = [column.unbind(-1) if column.dim() == 2 else (column,) for column in (data.y_train, data.y_test)]
     found = []
     for name, model in made:
-        errors = []
+        errors, losses = [], []
         for train, test in zip(*targets, strict=True):
             known, wanted = (~torch.isnan(column) for column in (train, test))
             fitted = make_pipeline(StandardScaler(), model).fit(x[known.numpy()], train[known].numpy())
             predicted = torch.from_numpy(fitted.predict(new[wanted.numpy()]))
             if data.num_classes:
                 errors.append(float((predicted != test).double().mean()))
+                chances = np.zeros((len(new), data.num_classes))
+                chances[:, fitted.classes_] = fitted.predict_proba(new)
+                losses.append(float(diagnostics.classification_mnll(torch.from_numpy(chances), test)))
             else:
                 errors.append(float((predicted - test[wanted]).square().mean().sqrt()))
-        found.append((name, tuple(errors)))
+        found.append(Other(name, tuple(errors), tuple(losses)))
     return tuple(found)
 
 

@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..._support import checks
+from ...sklearn.frames.cells import WRONG, Cells, decimal_of, read_as, recognized
+from ...sklearn.frames.columns import is_constant, learn
 from ..datasets import Dataset
-from ..datasets.base import Scaling, Task, split, typed_targets
-from .cells import WRONG, Cells, decimal_of, read_as, recognized
-from .columns import InputColumn
-from .encoding import Encoding, is_constant, roles_of, too_many_categories
+from ..datasets.base import Scaling, Task, split
+from .encoding import Encoding, roles_of
 from .files import Raw, Reading, open_table
 from .formats import MISSING, Missing
 from .report import Column, bad_cells, column_of, printed, same_columns, same_rows, several, shown
+from .targets import targets_of
 
 if TYPE_CHECKING:
     import pandas
@@ -47,6 +48,7 @@ class Table:
     :param notes: what there is to say about the whole of it.
     :param rows: the rows of the table that are in x and y, (N,), from 0.
     :param format: what kind of file it was.
+    :param cells: the cells of the columns of inputs, by name.
 
     >>> import pandas, rfgp
     >>> frame = pandas.DataFrame({"size": [float(i * i) for i in range(20)], "price": [0.5 * i for i in range(20)]})
@@ -67,6 +69,7 @@ class Table:
     notes: tuple[str, ...]
     rows: NDArray[np.int64]
     format: str
+    cells: Mapping[str, Cells]
 
     def report(self) -> str:
         """What there is to say about the columns, in plain text."""
@@ -79,18 +82,23 @@ class Table:
         return printed(title, self.columns, self.notes)
 
     def split(self, test_share: float = 0.2, seed: int = 0, scaling: Scaling = "standardize") -> Dataset:
-        """The table as a data set of which random rows, a share of ``test_share``, are kept for testing."""
+        """The table as a data set of which random rows, a share of ``test_share``, are kept for testing.
+
+        The means of targets that are inputs know the other rows only.
+        """
         if self.y is None or self.task is None:
             raise ValueError("expected a table with a target, got none; read it with target=")
         checks.share("test_share", test_share)
-        parts = split(self.name, self.x.numpy(), self.y.numpy(), test_share, checks.seed(seed))
-        x_train, y_train, x_test, y_test = map(torch.from_numpy, parts)
+        train, y_train, test, y_test = split(
+            self.name, np.arange(len(self.x)), self.y.numpy(), test_share, checks.seed(seed)
+        )
+        x_train, x_test = self._inputs(train, test)
         return Dataset(
             Path(self.name).name.partition(".")[0],
             x_train,
-            y_train,
+            torch.from_numpy(y_train),
             x_test,
-            y_test,
+            torch.from_numpy(y_test),
             self.task,
             len(self.class_names) or None,
             self.name,
@@ -98,6 +106,28 @@ class Table:
             scaling,
             self.target_names if self.y.dim() == 2 else (),
         )
+
+    def _inputs(self, train: NDArray[np.int64], test: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """The inputs of training and test rows, where codes are learned from the training rows alone."""
+        x = self.x.numpy().copy()
+        start = 0
+        for rule in self.encoding.columns:
+            place = slice(start, start + len(rule.names))
+            start = place.stop
+            if rule.codes and self.y is not None and self.task is not None:
+                cells = self.cells[rule.name]
+                learned, x[train, place] = rule.coded(cells.taken(train), self.y[train].numpy(), self.task)
+                x[test, place] = learned.encoded(cells.taken(test), impute=True)
+        return torch.from_numpy(x[train]), torch.from_numpy(x[test])
+
+    def with_categories(self, most: int) -> Table:
+        """The table with an input for each of up to ``most`` categories of a column, and means of targets for more."""
+        if self.y is None or self.task is None:
+            raise ValueError("expected a table with a target, got none; read it with target=")
+        marks = self.encoding.missing == "impute"
+        rules, x = learn(self.cells, self.y.numpy(), self.task, marks_missing=marks, most_categories=most)
+        encoding = replace(self.encoding, columns=rules)
+        return replace(self, x=torch.from_numpy(x), input_names=encoding.input_names, encoding=encoding)
 
 
 def read(
@@ -164,36 +194,27 @@ def read(
         cells |= {name: _labels(looked_at[name], cells[name], mark) for name in targets}
     roles = roles_of(cells, targets, kept, raw.index)
     inputs = [name for name in cells if name not in roles]
-    if not targets and (error := too_many_categories({name: cells[name] for name in inputs})) is not None:
-        raise error
     rows, notes = _rows(cells, inputs, targets, missing, raw.name)
     columns = {name: column_of(name, cells[name], roles.get(name, "input")) for name in cells}
     taken = {name: cells[name].taken(rows) for name in (*inputs, *targets)}
     for name in inputs:
         if is_constant(taken[name]):
             columns[name] = replace(columns[name], role="constant")
-    marks = missing == "impute"
-    rules = [InputColumn.learned(name, taken[name], marks) for name in inputs if columns[name].role == "input"]
-    if not rules:
+    chosen = {name: taken[name] for name in inputs if columns[name].role == "input"}
+    if not chosen:
         named = ", ".join(f"{column.name!r} ({column.role})" for column in list(columns.values())[:_MOST_NAMED])
         raise ValueError(f"expected a column of {raw.name} that can be an input, got {named}; add one")
     index = [name for name, role in roles.items() if role == "index"]
-    y, found_task, classes = _targets({name: taken[name] for name in targets}, task, raw.name)
-    parts = []
-    for number, rule in enumerate(rules):
-        if rule.has_many_categories and y is not None and found_task is not None:
-            rules[number], part = rule.coded(taken[rule.name], y.numpy(), found_task)
-        else:
-            part = rule.encoded(taken[rule.name], impute=marks)
-        parts.append(part)
-    encoding = Encoding(tuple(rules), missing, "".join(index), replace(raw.reading, decimal=found_mark))
+    y, found_task, classes = targets_of({name: taken[name] for name in targets}, task, raw.name)
+    rules, x = learn(chosen, None if y is None else y.numpy(), found_task or "", marks_missing=missing == "impute")
+    encoding = Encoding(rules, missing, "".join(index), replace(raw.reading, decimal=found_mark))
     for name, other in same_columns({name: cells[name] for name in (*inputs, *targets)}).items():
         columns[name] = replace(columns[name], duplicate_of=other)
     again = same_rows(raw.frame[[*inputs, *targets]])
     text_format = raw.format + (", decimal comma" if mark == "," else "")
     return Table(
         raw.name,
-        torch.from_numpy(np.concatenate(parts, axis=-1)),
+        torch.from_numpy(x),
         y,
         encoding.input_names,
         tuple(targets),
@@ -204,6 +225,7 @@ def read(
         (*raw.notes, *notes, *([again] if again else []), *_notes(list(columns.values()))),
         rows,
         text_format,
+        chosen,
     )
 
 
@@ -287,40 +309,6 @@ def _rows(
         named = ", ".join(f"{number:,} in {column}" for column, number in filled.items() if number)
         notes.append(f"cells that are filled in by the median or the most frequent value: {named}")
     return rows, notes
-
-
-def _targets(
-    cells: Mapping[str, Cells], task: Task | None, name: str
-) -> tuple[Tensor | None, Task | None, tuple[str, ...]]:
-    """Targets as a tensor, the task, and the names of classes."""
-    named = {f"target {shown(key)} of {name}": column for key, column in cells.items()}
-    there = {what: column.taken(np.flatnonzero(column.is_there)) for what, column in named.items()}
-    typed = [typed_targets(_typed(column, what), task, what) for what, column in there.items()]
-    if not typed:
-        return None, None, ()
-    (values, first, classes), *others = typed
-    if others and any(kind != "regression" for _, kind, _ in typed):
-        raise ValueError(
-            f"expected one target for classification, or several for regression, got {', '.join(map(repr, cells))}; "
-            'take one of them, or pass task="regression" (--task regression)'
-        )
-    if first == "classification":
-        return torch.from_numpy(np.asarray(values, dtype=np.int64)), first, classes
-    columns = np.full((len(next(iter(cells.values())).values), len(typed)), np.nan)
-    for place, (column, (known, _, _)) in enumerate(zip(cells.values(), typed, strict=True)):
-        columns[column.is_there, place] = known
-    return torch.from_numpy(columns[:, 0].copy() if len(typed) == 1 else columns), first, ()
-
-
-def _typed(cells: Cells, what: str) -> NDArray[Any]:
-    """The values of a target in the type that tells its task."""
-    if cells.kind == "date":
-        raise ValueError(f"expected numbers or labels in {what}, got dates; make numbers of them")
-    if cells.kind == "integer":
-        return cells.values.astype(np.int64)
-    if cells.kind == "boolean":
-        return cells.values.astype(bool)
-    return cells.values.astype(str) if cells.kind == "text" else cells.values
 
 
 def _notes(columns: list[Column]) -> list[str]:

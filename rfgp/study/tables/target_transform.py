@@ -12,11 +12,6 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
-_SKEWED = 0.75
-"""The modulus of the skewness of a target from which on transforms are tried."""
-_GAIN = 0.02
-"""The nats per row that a transform has to gain on held-out rows."""
-_FEWEST, _TRAINING, _HELD = 60, 800, 400
 _NODES, _WEIGHTS = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(32))
 
 
@@ -116,38 +111,12 @@ class TransformedNormal:
         return torch.stack([function(transform, column) for transform, column in columns], dim=-1)
 
 
-def chosen_transforms(x: Tensor, y: Tensor) -> tuple[TargetTransform, ...]:
-    """The transforms of targets (N,) or (N, T) that predict held-out rows best, in the units of the targets.
-
-    Targets that are not skewed stay as they are.
-    """
-    columns = y.reshape(len(y), -1).unbind(-1)
-    return tuple(_chosen(x, column) for column in columns)
-
-
-def _chosen(x: Tensor, y: Tensor) -> TargetTransform:
-    there = ~y.isnan()
-    x, y = x[there], y[there]
-    is_skewed = abs(float(scipy.stats.skew(y.numpy()))) > _SKEWED
-    if len(y) < _FEWEST or not is_skewed or len(y.unique()) < _FEWEST // 2:
-        return TargetTransform()
-    order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
-    count = min(_HELD, len(y) // 4)
-    held, rest = order[:count], order[count : count + _TRAINING]
-    scores = {one: _score(one, x, y, rest, held) for one in TargetTransform.candidates(y)}
-    best = max(scores, key=lambda one: scores[one])
-    return best if scores[best] > scores[TargetTransform()] + _GAIN else TargetTransform()
-
-
-def _score(transform: TargetTransform, x: Tensor, y: Tensor, rest: Tensor, held: Tensor) -> float:
-    """The mean log density of held-out rows in the units of the target."""
-    from ...sklearn import RandomFeatureGPRegressor
-
-    z = transform.forward(y)
-    estimator = RandomFeatureGPRegressor("matern32", random_state=0).fit(x[rest].numpy(), z[rest].numpy())
-    mean, std = estimator.predict(x[held].numpy(), return_std=True)
-    latent = Normal(torch.from_numpy(mean), torch.from_numpy(std), validate_args=False)
-    return float((latent.log_prob(z[held]) + transform.log_slope(y[held])).mean())
+def transformed(y: Tensor, transforms: tuple[TargetTransform, ...]) -> Tensor:
+    """Targets (N,) or (N, T) by their transforms."""
+    if not transforms:
+        return y
+    columns = zip(transforms, y.reshape(len(y), -1).unbind(-1), strict=True)
+    return torch.stack([transform.forward(column) for transform, column in columns], dim=-1).reshape(y.shape)
 
 
 def _power(u: Tensor, power: float) -> Tensor:

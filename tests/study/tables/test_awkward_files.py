@@ -104,7 +104,7 @@ def test_names_of_rows_are_left_out_and_units_are_numbers(file):
     table = read(path, "y")
     assert table.input_names == ("weight", "price", "share") and roles(table)["name"] == "names"
     assert table.x[7].tolist() == [7.5, 7000.25, 3.0]
-    without_target = "expected at most 50 different values in a column of text, got 60 in 'name' such as 'n0'; make"
+    without_target = "in a column of text without a target, got 60 in 'name', such as 'n0'; name the target"
     with pytest.raises(ValueError, match=without_target):
         read(path, keep="name")
     again = table.encoding.encode(

@@ -82,7 +82,7 @@ def test_the_decimal_mark_that_was_learned_tells_where_a_number_may_be_two(learn
 def test_what_was_not_there_before(table):
     pink = FRAME.assign(color=["pink", "red", "pink", "red"])
     assert table.encoding.encode(pink)[0, 1:4].tolist() == [0.0, 0.0, 0.0]
-    assert table.encoding.unseen(pink) == ["color=pink", "", "color=pink", ""]
+    assert table.encoding.unseen(table.encoding.cells(pink)) == ["color=pink", "", "color=pink", ""]
     with pytest.raises(ValueError, match="got none for 'size', 'sold'; add them"):
         table.encoding.encode(FRAME.drop(columns=["size", "sold"]))
     with pytest.raises(ValueError, match="expected one of raise, drop, impute for missing, got 'skip'"):

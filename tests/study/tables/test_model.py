@@ -104,7 +104,9 @@ def test_rows_with_missing_cells(folder, model_file, capsys):
     assert printed.out.splitlines()[1:3] == ["H0,,,,,", "H1,,,,,"]
     assert printed.err == "rfgp: 2 of 120 rows have missing cells, and no prediction\n"
     assert main(command) == 0
-    assert ",," not in capsys.readouterr().out
+    printed = capsys.readouterr()
+    assert ",,\n" not in printed.out
+    assert printed.err == "rfgp: cells of 2 of 120 rows are empty or of another kind, and are filled in: 2 in area\n"
 
 
 def test_new_files_are_read_as_the_first_one(tmp_path):
@@ -162,6 +164,7 @@ def test_files_that_are_there_stay(folder, model_file, capsys):
         (["predict", "model.pt", "houses.csv", "--level", "95"], "expected a level between 0 and 1, got 95"),
         (["predict", "model.pt", "houses.csv", "--out", "a.parquet"], "expected a file of text for --out"),
         (["predict", "houses.csv", "houses.csv"], "expected a file that rfgp.save wrote"),
+        (["predict", "houses.csv", "model.pt"], "write rfgp predict model.pt houses.csv"),
         (["predict", "none.pt", "houses.csv"], "expected a path that can be used, got No such file"),
     ],
 )

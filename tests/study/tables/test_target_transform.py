@@ -7,7 +7,9 @@ import pytest
 import torch
 from torch.distributions import LogNormal, Normal
 
-from rfgp.study.tables.target_transform import TargetTransform, TransformedNormal, chosen_transforms
+from rfgp.study.tables.choices import Trials
+from rfgp.study.tables.target_transform import TargetTransform, TransformedNormal
+from rfgp.training.timing import NEVER, Deadline
 
 Y = torch.linspace(0.5, 9.0, 30, dtype=torch.float64)
 
@@ -34,5 +36,7 @@ def test_a_skewed_target_gets_a_logarithm_and_a_normal_one_nothing():
     rng = np.random.default_rng(0)
     x = torch.from_numpy(rng.uniform(size=(150, 1)))
     normal = torch.sin(6.0 * x[:, 0]) + 0.3 * torch.from_numpy(rng.normal(size=150))
-    chosen = chosen_transforms(x, torch.stack([(1.5 * normal).exp(), normal], dim=-1))
+    y = torch.stack([(1.5 * normal).exp(), normal], dim=-1)
+    chosen = Trials(NEVER).transforms(x, y, "matern32")
     assert [one.kind for one in chosen] == ["log", "none"]
+    assert Trials(Deadline.after(0.0)).transforms(x, y, "matern32") == ()

@@ -183,6 +183,7 @@ def days_to_moments(days: NDArray[np.float64]) -> pandas.DatetimeIndex:
 def _strings(column: pandas.Series) -> pandas.Series | None:
     """A column of text, or of Python's objects, as strings with "" for what is not there; None for other types."""
     pandas = optional.require("pandas", "pandas", "tables")
+    column = _without_arrow(column)
     if isinstance(column.dtype, pandas.CategoricalDtype):
         column = column.astype(object)
     if column.dtype == object:
@@ -195,6 +196,16 @@ def _strings(column: pandas.Series) -> pandas.Series | None:
         there = column.notna()
         return column.where(there, "").map(str).astype("str")
     return column.fillna("").astype("str") if isinstance(column.dtype, pandas.StringDtype) else None
+
+
+def _without_arrow(column: pandas.Series) -> pandas.Series:
+    """A column of Arrow's types in those of NumPy, or of Python's objects."""
+    pandas = optional.require("pandas", "pandas", "tables")
+    if not isinstance(column.dtype, pandas.ArrowDtype):
+        return column
+    values = column.array.__arrow_array__().to_pandas(date_as_object=False)
+    values.index = column.index
+    return values.rename(column.name)
 
 
 def _present(cells: pandas.Series) -> tuple[pandas.Series, NDArray[np.bool_]]:
@@ -286,6 +297,7 @@ def _days(moments: pandas.Series) -> NDArray[np.float64]:
 def _typed(column: pandas.Series) -> Cells:
     """The cells of a column of numbers, booleans or dates."""
     pandas = optional.require("pandas", "pandas", "tables")
+    column = _without_arrow(column)
     types = pandas.api.types
     form = ""
     if types.is_bool_dtype(column.dtype):

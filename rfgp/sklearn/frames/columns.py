@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.model_selection import KFold
+from sklearn.preprocessing import TargetEncoder
 
 from .cells import Cells, Kind, days_to_moments
 
 MOST_CATEGORIES = 50
 """The largest number of categories with an input each; more of them have the means of their targets."""
+FEWEST_LEVELS, _MOST_LEVELS, _MOST_NUMBERS = 11, 300, 6_000_000
+"""A kernel on levels takes so many categories with an input each, and so many numbers of them in all rows."""
 
 _FOLDS = 5
+_SHARE_OF_NAMES = 0.5
+"""The share of different values in a column of text from which on these are names of rows."""
 _FEWEST_MISSING = 10
 """How many cells have to be missing, and to be there, for an input that marks them."""
 _PARTS = ("year", "month", "day", "weekday", "hour")
@@ -59,11 +65,6 @@ class InputColumn:
             parts = tuple(part for part in _PARTS if len(np.unique(each[part])) > 1)
         return cls(name, cells.kind, fill, (), cells.date_format, parts, unit=cells.unit, marks_missing=marks)
 
-    @property
-    def has_many_categories(self) -> bool:
-        """Whether categories are too many for an input each."""
-        return len(self.categories) > MOST_CATEGORIES
-
     def coded(self, cells: Cells, y: NDArray[Any], task: str) -> tuple[Self, NDArray[np.float64]]:
         """The rule with codes of categories, and the numbers of the rows it is learned from.
 
@@ -73,26 +74,27 @@ class InputColumn:
 
         Source: Micci-Barreca, 2001.
         """
-        from sklearn.preprocessing import TargetEncoder
-
         values = np.where(cells.is_there, cells.values, self.fill).astype(str)[:, None]
         known = np.asarray(self.categories)[:, None]
-        counts = np.log1p((np.searchsorted(self.categories, values[:, 0])[:, None] == np.arange(len(known))).sum(0))
-        of_rows, of_codes, others = [], [], []
+        places = np.searchsorted(self.categories, values[:, 0])
+        counts = np.log1p(np.bincount(places, minlength=len(known)))
+        of_rows, of_codes, of_others = [], [], []
         for target in y.reshape(len(y), -1).T:
             there = ~np.isnan(target) if target.dtype.kind == "f" else np.ones(len(target), bool)
             kind = "continuous" if task == "regression" else "auto"
-            encoder = TargetEncoder(target_type=kind, cv=_FOLDS, random_state=0)
-            crossed = encoder.fit_transform(values[there], target[there])
+            encoder = TargetEncoder(target_type=kind).fit(values[there], target[there])
             rows = encoder.transform(values)
-            rows[there] = crossed
+            numbers = np.flatnonzero(there)
+            for others, fold in KFold(_FOLDS, shuffle=True, random_state=0).split(numbers):
+                known_rows, left_out = numbers[others], numbers[fold]
+                of_fold = TargetEncoder(target_type=kind).fit(values[known_rows], target[known_rows])
+                rows[left_out] = of_fold.transform(values[left_out])
             of_rows.append(rows)
             of_codes.append(encoder.transform(known))
-            others.append(np.atleast_1d(encoder.target_mean_))
+            of_others.append(np.atleast_1d(encoder.target_mean_))
         codes = np.column_stack([*of_codes, counts])
-        rest = np.append(np.concatenate(others), 0.0)
+        rest = np.append(np.concatenate(of_others), 0.0)
         learned = replace(self, codes=tuple(map(tuple, [*codes.tolist(), rest.tolist()])))
-        places = np.searchsorted(self.categories, values[:, 0])
         return learned, learned._marked(np.column_stack([*of_rows, counts[places]]), cells)
 
     @property
@@ -115,7 +117,8 @@ class InputColumn:
     def encoded(self, cells: Cells, *, impute: bool) -> NDArray[np.float64]:
         """The numbers of cells, (N, number of inputs), with NaN for what is missing and is not imputed.
 
-        Other categories than those that are known have zeros, which is far from all of them.
+        Of text, a category that is not known has zeros, which is far from all others; the middle, of two categories;
+        or the mean of all targets.
         """
         if self.kind == "text":
             numbers = self._of_categories(cells)
@@ -162,3 +165,76 @@ def _parts_of_dates(days: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]
     fields = zip(_PARTS, (moments.year, moments.month, moments.day, moments.day_of_week, moments.hour), strict=True)
     parts = {part: np.asarray(field, dtype=np.float64) for part, field in fields}
     return parts | {"hour": parts["hour"] + np.asarray(moments.minute) / 60.0}
+
+
+def learn(
+    cells: Mapping[str, Cells],
+    y: NDArray[Any] | None,
+    task: str,
+    *,
+    marks_missing: bool,
+    most_categories: int = MOST_CATEGORIES,
+) -> tuple[tuple[InputColumn, ...], NDArray[np.float64]]:
+    """The rules for columns, and the inputs (N, d) that they make of the rows that they are learned from.
+
+    :param y: targets (N,) or (N, T), or class numbers; None for none.
+    :param most_categories: the largest number of categories with an input each.
+    :raises ValueError: for columns of more categories without targets.
+    """
+    rules, parts = [], []
+    for name, column in cells.items():
+        rule = InputColumn.learned(name, column, marks_missing)
+        has_many = len(rule.categories) > max(2, most_categories)
+        if has_many and y is None:
+            raise ValueError(
+                f"expected at most {most_categories} different values in a column of text without a target, got "
+                f"{len(rule.categories):,} in {name!r}, such as {rule.categories[0]!r}; name the target, make numbers "
+                f"of them, or drop the column (--drop)"
+            )
+        if y is not None and has_many:
+            rule, part = rule.coded(column, y, task)
+        else:
+            part = rule.encoded(column, impute=marks_missing)
+        rules.append(rule)
+        parts.append(part)
+    return tuple(rules), np.concatenate(parts, axis=-1)
+
+
+def most_levels(num_rows: int) -> int:
+    """The largest number of categories with an input each, for a kernel on levels."""
+    return max(MOST_CATEGORIES, min(_MOST_LEVELS, _MOST_NUMBERS // max(num_rows, 1)))
+
+
+def levels(columns: Collection[InputColumn]) -> list[list[int]]:
+    """The inputs of every column of text that has many of them."""
+    groups, start = [], 0
+    for column in columns:
+        count = len(column.names) - column.marks_missing
+        if column.kind == "text" and not column.codes and count >= FEWEST_LEVELS:
+            groups.append(list(range(start, start + count)))
+        start += len(column.names)
+    return groups
+
+
+def unseen_categories(columns: Collection[InputColumn], cells: Mapping[str, Cells]) -> list[str]:
+    """The categories of every row that columns of text do not know, such as "region=West"."""
+    rows = [""] * max((len(held.values) for held in cells.values()), default=0)
+    for column in columns:
+        held = cells[column.name]
+        for row in np.flatnonzero(held.is_there & ~column.is_known(held)):
+            rows[row] = ", ".join(filter(None, [rows[row], f"{column.name}={held.values[row]}"]))
+    return rows
+
+
+def is_constant(cells: Cells) -> bool:
+    """Whether all values that are there are the same."""
+    values = cells.values[cells.is_there]
+    return len(values) > 0 and bool((values == values[0]).all())
+
+
+def has_names(cells: Cells) -> bool:
+    """Whether nearly every row has a text of its own."""
+    if cells.kind != "text":
+        return False
+    count = len(np.unique(cells.values[cells.is_there].astype(str)))
+    return count > max(MOST_CATEGORIES, _SHARE_OF_NAMES * int(cells.is_there.sum()))

@@ -1,0 +1,141 @@
+"""Data frames as numbers, as a step of pipelines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import Tags
+from sklearn.utils.multiclass import type_of_target
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .._support import checks, optional
+from .arrays import Floats
+from .frames.cells import Cells, decimal_of, read_as, recognized
+from .frames.columns import MOST_CATEGORIES, InputColumn, has_names, is_constant, learn, unseen_categories
+
+if TYPE_CHECKING:
+    import pandas
+
+
+class TableEncoder(TransformerMixin, BaseEstimator):
+    """Columns of any kind as numbers, by the rules of ``rfgp fit``.
+
+    Numbers are inputs as they are, also in text such as "$69.44". Dates are days since 1970, beside year, month, day,
+    weekday and hour where these vary. Text of two values is one input, text of a few values one input for each, and
+    text of more values has the mean of the target in rows with the same value, beside the logarithm of their number;
+    in :meth:`fit_transform` these are means of other folds. Missing cells are filled in by the median or the most
+    frequent text, and ten of them or more are marked by one more input. Columns with a single value, or with a text of
+    its own for most rows, are left out.
+
+    :param max_categories: the largest number of values of text with an input each.
+
+    After ``fit`` there are ``columns_`` (the rules), ``dropped_`` (the names of columns that are left out),
+    ``n_features_in_`` and, for data frames, ``feature_names_in_``.
+
+    :raises ValueError: at ``fit``, for columns that cannot be read, or without one that can be an input; at
+        ``transform``, for other columns.
+    :raises ImportError: without pandas: the extra ``study`` has it.
+
+    Source: Micci-Barreca (2001) for means of targets.
+
+    >>> import pandas
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.pipeline import make_pipeline
+    >>> frame = pandas.DataFrame({"price": ["$1.50", "$2.50", "$4.00"], "size": ["small", "large", None]})
+    >>> TableEncoder().fit(frame).get_feature_names_out().tolist()
+    ['price', 'size=small']
+    >>> make_pipeline(TableEncoder(), Ridge()).fit(frame, [1.0, 2.0, 3.0]).predict(frame[:1]).shape
+    (1,)
+    """
+
+    columns_: tuple[InputColumn, ...]
+
+    def __init__(self, max_categories: int = MOST_CATEGORIES) -> None:
+        self.max_categories = max_categories
+
+    def fit(self, X: ArrayLike, y: Any = None) -> Self:
+        """Learn the rules from a table (N, p), and from targets (N,) or (N, T) where text has many values."""
+        self.fit_transform(X, y)
+        return self
+
+    def fit_transform(self, X: ArrayLike, y: Any = None) -> Floats:
+        """The numbers (N, d) of the table that the rules are learned from."""
+        most = checks.positive_integer("max_categories", self.max_categories)
+        frame = self._frame(X, is_first=True)
+        decimal = decimal_of(frame, "the table") or "."
+        cells = {name: recognized(frame[name], decimal) for name in frame.columns}
+        chosen = {name: held for name, held in cells.items() if _is_input(held)}
+        if not chosen and len(frame) == 1:
+            chosen = {name: held for name, held in cells.items() if held.kind != "empty"}
+        if not chosen:
+            raise ValueError(
+                f"expected a column that can be an input, got {', '.join(map(repr, cells))}, which are empty, have a "
+                "single value, or a text of its own for most rows; add another"
+            )
+        targets, task = _targets(y)
+        self.columns_, numbers = learn(chosen, targets, task, marks_missing=True, most_categories=most)
+        self.dropped_ = [name for name in cells if name not in chosen]
+        self._decimal = decimal
+        return numbers
+
+    def transform(self, X: ArrayLike) -> Floats:
+        """The numbers (N, d) of a table with the same columns."""
+        cells = self._cells(X)
+        return np.concatenate([column.encoded(cells[column.name], impute=True) for column in self.columns_], axis=-1)
+
+    def unseen(self, X: ArrayLike) -> list[str]:
+        """The categories of every row that the first table did not have, such as "region=West"; else ""."""
+        return unseen_categories([column for column in self.columns_ if column.kind == "text"], self._cells(X))
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """The names of the inputs (d,)."""
+        check_is_fitted(self)
+        return np.array([name for column in self.columns_ for name in column.names], dtype=object)
+
+    def _cells(self, X: ArrayLike) -> dict[str, Cells]:
+        check_is_fitted(self)
+        frame = self._frame(X, is_first=False)
+        mark = decimal_of(frame, "the table", self._decimal) or "."
+        rules = self.columns_
+        return {rule.name: read_as(frame[rule.name], rule.kind, mark, rule.date_format, rule.unit) for rule in rules}
+
+    def _frame(self, X: Any, is_first: bool) -> pandas.DataFrame:
+        """A table as a data frame with names of columns that are strings."""
+        pandas = optional.require("pandas", "pandas", "TableEncoder")
+        if not isinstance(X, pandas.DataFrame):
+            X = pandas.DataFrame(validate_data(self, X, reset=is_first, dtype=None, ensure_all_finite="allow-nan"))
+            return X.rename(columns="x{}".format)
+        validate_data(self, X, reset=is_first, skip_check_array=True)
+        if not len(X) or not X.shape[1]:
+            raise ValueError(f"expected rows and columns, got a table of shape {X.shape}; check how it was made")
+        return X.rename(columns=str).reset_index(drop=True)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+
+def is_table(X: Any) -> bool:
+    """Whether inputs are a data frame of pandas with cells that are no numbers, or are missing."""
+    if not (hasattr(X, "dtypes") and hasattr(X, "columns") and hasattr(X, "isna")):
+        return False
+    return not all(getattr(kind, "kind", "O") in "fiu" for kind in X.dtypes) or bool(X.isna().to_numpy().any())
+
+
+def _is_input(cells: Cells) -> bool:
+    return cells.kind != "empty" and not is_constant(cells) and not has_names(cells)
+
+
+def _targets(y: Any) -> tuple[NDArray[Any] | None, str]:
+    """Targets as an array, and their task."""
+    if y is None:
+        return None, ""
+    values = np.asarray(y)
+    is_regression = values.dtype.kind == "f" or type_of_target(values).startswith("continuous")
+    return (values.astype(np.float64), "regression") if is_regression else (values, "classification")

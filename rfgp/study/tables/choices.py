@@ -1,0 +1,160 @@
+"""What small fits choose on held-out rows: the inputs of many categories, and the transform of a target."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import scipy.stats
+import torch
+from gpytorch.kernels import Kernel
+from torch import Tensor
+from torch.distributions import Normal
+
+from ...sklearn.comparison import without_advice
+from ...training.timing import Deadline
+from .spread import learned_spreads
+from .table import Table
+from .target_transform import TargetTransform, TransformedNormal, transformed
+
+_SKEWED = 0.75
+"""The modulus of the skewness of a target from which on transforms are tried."""
+_GAIN = 0.02
+"""The nats per row that a choice has to gain on held-out rows over a simpler one, beside two standard errors."""
+_FEWEST, _HELD = 60, 400
+_ROWS, _ROWS_OF_LEVELS = 500, 1000
+"""The rows of a small fit, and that of a kernel on levels, of which each has few rows."""
+_EVALUATIONS, _SMALLEST = 60, 1e-12
+
+
+@dataclass(frozen=True)
+class Trials:
+    """Small fits to a part of the training rows, with the density of others as their scores.
+
+    :param deadline: when they are to have ended; what is not tried until then is not taken.
+    """
+
+    deadline: Deadline
+
+    def inputs(
+        self, table: Table, kernel: str | Kernel, transform: TargetTransform, test_share: float, seed: int
+    ) -> tuple[Table, str | Kernel]:
+        """The table with a kernel on levels, or with means of targets, for text of many values."""
+        from ...sklearn.frames.columns import FEWEST_LEVELS, levels, most_levels
+        from ...sklearn.kernels import kernel_of_levels
+
+        each = table.with_categories(most_levels(len(table.x)))
+        groups = levels(each.encoding.columns)
+        if not groups or isinstance(kernel, Kernel):
+            return table, kernel
+        means = table.with_categories(FEWEST_LEVELS - 1)
+        effects = [kernel_of_levels(kernel, each.x.shape[1], groups, has_functions) for has_functions in (False, True)]
+        chosen, best = (each, effects[0]), torch.tensor([-math.inf])
+        for option, of_option in (chosen, (means, kernel), (each, effects[1])):
+            data = option.split(test_share, seed)
+            y = data.y_train if data.y_train.dim() == 1 else data.y_train[:, 0]
+            there = ~y.isnan()
+            known = data.x_train[there], y[there]
+            densities = self._densities(*known, of_option, data.num_classes, transform, _ROWS_OF_LEVELS)
+            if bool(best.isinf().all()) or _is_better(densities, best):
+                chosen, best = (option, of_option), densities
+        return chosen
+
+    def transforms(self, x: Tensor, y: Tensor, kernel: str | Kernel) -> tuple[TargetTransform, ...]:
+        """The transforms of targets (N,) or (N, T) that predict best in their units; skewed targets have one.
+
+        :returns: one for each target; nothing where none has one.
+        """
+        columns = y.reshape(len(y), -1).unbind(-1)
+        found = tuple(self._transform(x, column, kernel) for column in columns)
+        if all(transform.kind == "none" for transform in found):
+            return ()
+        if len(columns) > 1:
+            plain = self._joint_densities(x, y, kernel, tuple(TargetTransform() for _ in columns))
+            return found if _is_better(self._joint_densities(x, y, kernel, found), plain) else ()
+        return found
+
+    def _transform(self, x: Tensor, y: Tensor, kernel: str | Kernel) -> TargetTransform:
+        there = ~y.isnan()
+        x, y = x[there], y[there]
+        is_skewed = abs(float(scipy.stats.skew(y.numpy()))) > _SKEWED
+        if len(y) < _FEWEST or not is_skewed or len(y.unique()) < _FEWEST // 2:
+            return TargetTransform()
+        plain, *others = TargetTransform.candidates(y)
+        best = max(others, key=lambda one: float(self._densities(x, y, kernel, None, one).mean()))
+        pair = (self._densities(x, y, kernel, None, one, has_spread=True) for one in (best, plain))
+        return best if _is_better(*pair) else plain
+
+    def _joint_densities(self, x: Tensor, y: Tensor, kernel: Any, transforms: tuple[TargetTransform, ...]) -> Tensor:
+        """The mean log densities of held-out targets, (M,), by one model of all; minus infinity without time."""
+        from ...sklearn import RandomFeatureGPRegressor
+
+        if not self.deadline.allows():
+            return torch.tensor([-math.inf])
+        held, rest = _split(len(y), _ROWS)
+        estimator = RandomFeatureGPRegressor(_named(kernel), **self._settings)
+        with without_advice():
+            estimator.fit(x[rest].numpy(), transformed(y[rest], transforms).numpy())
+        mean, std = (torch.from_numpy(part) for part in estimator.predict(x[held].numpy(), return_std=True))
+        predicted = TransformedNormal(Normal(mean, std, validate_args=False), transforms)
+        return predicted.log_prob(y[held]).nanmean(-1)
+
+    def _densities(
+        self,
+        x: Tensor,
+        y: Tensor,
+        kernel: Any,
+        num_classes: int | None,
+        transform: TargetTransform,
+        num_rows: int = _ROWS,
+        has_spread: bool = False,
+    ) -> Tensor:
+        """The log densities of held-out targets or labels (M,), in their units; minus infinity without time.
+
+        :param has_spread: whether standard deviations may depend on the inputs.
+        """
+        from ...sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
+
+        if not self.deadline.allows():
+            return torch.tensor([-math.inf])
+        held, rest = _split(len(y), num_rows)
+        new, inputs = x[held].numpy(), x[rest].numpy()
+        with without_advice():
+            if num_classes:
+                classes = RandomFeatureGPClassifier(_named(kernel), **self._settings)
+                classes.partial_fit(inputs, y[rest].numpy(), classes=range(num_classes))
+                chances = torch.from_numpy(classes.predict_proba(new)).gather(1, y[held].unsqueeze(1))
+                return chances.squeeze(1).clamp_min(_SMALLEST).log()
+            z = transform.forward(y)
+            estimator = RandomFeatureGPRegressor(_named(kernel), **self._settings).fit(inputs, z[rest].numpy())
+            mean, std = (torch.from_numpy(part) for part in estimator.predict(new, return_std=True))
+            if has_spread:
+                for spread in learned_spreads(estimator, x[rest], z[rest], tuple(range(x.shape[1])), self.deadline, 0):
+                    std = std if spread is None else std * spread(x[held], mean)
+        latent = Normal(mean, std, validate_args=False)
+        return latent.log_prob(z[held]) + transform.log_slope(y[held])
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """The parameters of a small estimator."""
+        limit = {"time_limit": self.deadline.left} if self.deadline.is_set else {}
+        return {"random_state": 0, "max_evaluations": _EVALUATIONS, **limit}
+
+
+def _is_better(densities: Tensor, of_simpler: Tensor) -> bool:
+    """Whether log densities (M,) are larger than those of a simpler choice, by more than chance explains."""
+    gains = (densities - of_simpler)[~(densities - of_simpler).isnan()]
+    return len(gains) > 1 and float(gains.mean()) > max(_GAIN, 2.0 * float(gains.std()) / len(gains) ** 0.5)
+
+
+def _named(kernel: str | Kernel) -> str | Kernel:
+    """The kernel of small fits, without a choice of its own."""
+    return "matern32" if isinstance(kernel, str) and kernel == "auto" else kernel
+
+
+def _split(count: int, num_rows: int) -> tuple[Tensor, Tensor]:
+    """The rows that are held out, and up to ``num_rows`` others."""
+    order = torch.randperm(count, generator=torch.Generator().manual_seed(0))
+    held = min(_HELD, count // 4)
+    return order[:held], order[held : held + num_rows]

@@ -1,0 +1,97 @@
+"""Error bars that depend on the inputs: by how much left-out rows miss their predictions."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from ...models import WeightSpaceGP
+from ...training.timing import Deadline
+
+_POWER = 2.0 / 3.0
+_MEAN = 2.0 ** (1.0 / 3.0) * math.gamma(5.0 / 6.0) / math.sqrt(math.pi)
+"""The mean of the power 2/3 of the modulus of a standard normal, whose distribution is about normal."""
+_LOWEST, _HIGHEST = 0.2, 5.0
+_MOST_ROWS, _FEWEST_ROWS, _GAIN = 2000, 200, 0.02
+"""How many rows the factor is learned from, and the nats per row that it has to gain on others."""
+
+
+class Spread(torch.nn.Module):
+    r"""A factor of standard deviations that depends on the inputs and on the mean, by a second Gaussian process.
+
+    .. math:: s(x) = \big(E[\,|z|^{2/3} \mid x, \mu(x)] \,/\, E\,|N(0, 1)|^{2/3}\big)^{3/2}
+
+    Here z are errors of rows that are left out, in predicted standard deviations.
+
+    :param model: of the power 2/3, for standardized inputs.
+    :param columns: the inputs that it sees, before the mean.
+    :param scales: means and scales of its inputs (2, d + 1), and of its target (2, 1).
+    """
+
+    x_scales: Tensor
+    y_scales: Tensor
+
+    def __init__(self, model: WeightSpaceGP, columns: tuple[int, ...], scales: tuple[Tensor, Tensor]) -> None:
+        super().__init__()
+        self.model, self.columns = model, columns
+        self.register_buffer("x_scales", scales[0])
+        self.register_buffer("y_scales", scales[1])
+
+    @classmethod
+    def learned(
+        cls, x: Tensor, mean: Tensor, z: Tensor, columns: tuple[int, ...], deadline: Deadline, seed: int
+    ) -> Self | None:
+        """The factor that is learned from inputs (N, d), means (N,) and errors (N,); None where it gains nothing."""
+        there = ~z.isnan()
+        inputs, z = torch.column_stack([x[:, columns], mean])[there], z[there]
+        order = torch.randperm(len(z), generator=torch.Generator().manual_seed(seed))[:_MOST_ROWS]
+        held, rest = order[: len(order) // 4], order[len(order) // 4 :]
+        if len(z) < _FEWEST_ROWS or not deadline.allows():
+            return None
+        factor = cls._of(inputs[rest], z[rest], columns, deadline, seed).factor(inputs[held, :-1], inputs[held, -1])
+        gain = 0.5 * z[held].square() * (1.0 - factor.square().reciprocal()) - factor.log()
+        if float(gain.mean()) < _GAIN or not deadline.allows():
+            return None
+        return cls._of(inputs[order], z[order], columns, deadline, seed)
+
+    @classmethod
+    def _of(cls, inputs: Tensor, z: Tensor, columns: tuple[int, ...], deadline: Deadline, seed: int) -> Self:
+        from ...sklearn import RandomFeatureGPRegressor
+        from ...sklearn.comparison import without_advice
+
+        limit = deadline.left if deadline.is_set else None
+        estimator = RandomFeatureGPRegressor("rbf", random_state=seed, time_limit=limit)
+        with without_advice():
+            estimator.fit(inputs.numpy(), z.abs().pow(_POWER).numpy())
+        return cls(estimator.model_, columns, (scales_of(estimator.x_scaler_), scales_of(estimator.y_scaler_)))
+
+    @torch.no_grad()
+    def factor(self, x: Tensor, mean: Tensor) -> Tensor:
+        """The factor (N,) at the inputs that it sees (N, d) and at means (N,)."""
+        inputs = (torch.column_stack([x, mean]) - self.x_scales[0]) / self.x_scales[1]
+        center, scale = self.y_scales[:, 0]
+        power = self.model.posterior(inputs).mean * scale + center
+        return (power / _MEAN).clamp_min(0.0).pow(1.0 / _POWER).clamp(_LOWEST, _HIGHEST)
+
+    def __call__(self, x: Tensor, mean: Tensor) -> Tensor:
+        """The factor (N,) at all inputs (N, d) and at means (N,)."""
+        return self.factor(x[:, self.columns], mean)
+
+
+def learned_spreads(
+    estimator: Any, x: Tensor, y: Tensor, columns: tuple[int, ...], deadline: Deadline, seed: int
+) -> list[Spread | None]:
+    """Factors for targets (N,) or (N, T), by the errors of an estimator at training rows that are left out."""
+    if not deadline.allows():
+        return []
+    mean, deviation = (torch.from_numpy(part) for part in estimator.cross_val_predict(x, y, return_std=True))
+    parts = [part.reshape(len(y), -1).unbind(-1) for part in (mean, (y - mean) / deviation)]
+    return [Spread.learned(x, center, errors, columns, deadline, seed) for center, errors in zip(*parts, strict=True)]
+
+
+def scales_of(scaler: Any) -> Tensor:
+    """Means and scales of scikit-learn's scaler as rows."""
+    return torch.stack([torch.from_numpy(scaler.mean_), torch.from_numpy(scaler.scale_)])

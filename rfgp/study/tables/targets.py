@@ -1,0 +1,49 @@
+"""Columns of targets as a tensor, with their task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ...sklearn.frames.cells import Cells
+from ..datasets.base import Task, typed_targets
+from .report import shown
+
+
+def targets_of(
+    cells: Mapping[str, Cells], task: Task | None, name: str
+) -> tuple[Tensor | None, Task | None, tuple[str, ...]]:
+    """Targets as a tensor, the task, and the names of classes."""
+    named = {f"target {shown(key)} of {name}": column for key, column in cells.items()}
+    there = {what: column.taken(np.flatnonzero(column.is_there)) for what, column in named.items()}
+    typed = [typed_targets(_typed(column, what), task, what) for what, column in there.items()]
+    if not typed:
+        return None, None, ()
+    (values, first, classes), *others = typed
+    if others and any(kind != "regression" for _, kind, _ in typed):
+        raise ValueError(
+            f"expected one target for classification, or several for regression, got {', '.join(map(repr, cells))}; "
+            'take one of them, or pass task="regression" (--task regression)'
+        )
+    if first == "classification":
+        return torch.from_numpy(np.asarray(values, dtype=np.int64)), first, classes
+    columns = np.full((len(next(iter(cells.values())).values), len(typed)), np.nan)
+    for place, (column, (known, _, _)) in enumerate(zip(cells.values(), typed, strict=True)):
+        columns[column.is_there, place] = known
+    return torch.from_numpy(columns[:, 0].copy() if len(typed) == 1 else columns), first, ()
+
+
+def _typed(cells: Cells, what: str) -> NDArray[Any]:
+    """The values of a target in the type that tells its task."""
+    if cells.kind == "date":
+        raise ValueError(f"expected numbers or labels in {what}, got dates; make numbers of them")
+    if cells.kind == "integer":
+        return cells.values.astype(np.int64)
+    if cells.kind == "boolean":
+        return cells.values.astype(bool)
+    return cells.values.astype(str) if cells.kind == "text" else cells.values

@@ -1,0 +1,78 @@
+"""Data frames of any cells: as a step of pipelines, and in estimators."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+import pytest
+from sklearn.linear_model import Ridge
+from sklearn.model_selection import cross_val_score
+from sklearn.pipeline import make_pipeline
+
+from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, TableEncoder
+
+ROWS = 60
+
+
+def frame():
+    rng = np.random.default_rng(0)
+    return pandas.DataFrame(
+        {
+            "note": [f"text {number}" for number in range(ROWS)],
+            "price": [f"${value:,.2f}" for value in rng.uniform(1.0, 3000.0, ROWS)],
+            "size": pandas.Categorical(rng.choice(["s", "m", "l"], ROWS)),
+            "day": pandas.date_range("2024-01-30", periods=ROWS),
+            "rooms": pandas.array([*rng.integers(1, 5, ROWS - 12), *[None] * 12], dtype="Int64"),
+            "shop": [f"S{number}" for number in rng.integers(30, size=ROWS)],
+        }
+    )
+
+
+def target():
+    return np.arange(ROWS) % 7 + 0.1 * np.arange(ROWS)
+
+
+def test_names_and_numbers():
+    table = frame()
+    encoder = TableEncoder(max_categories=10).fit(table, target())
+    names = encoder.get_feature_names_out().tolist()
+    assert names[:4] == ["price", "size=l", "size=m", "size=s"] and encoder.dropped_ == ["note"]
+    assert names[-4:] == ["rooms", "rooms is missing", "shop: mean of target", "shop: log rows"]
+    numbers = encoder.transform(table)
+    assert np.allclose(numbers[:, 0], table["price"].str.replace("[$,]", "", regex=True).astype(float))
+    assert np.isfinite(numbers).all() and numbers.shape == (ROWS, len(names))
+    crossed = encoder.fit_transform(table, target())[:, -2]
+    assert not np.allclose(crossed, numbers[:, -2])  # no row sees its own target
+    assert encoder.unseen(table.assign(size="xl"))[0] == "size=xl"
+    with pytest.raises(ValueError, match="expected at most 10 different values in a column of text without a target"):
+        TableEncoder(max_categories=10).fit(table)
+
+
+def test_types_of_arrow_are_those_of_numpy():
+    table = frame()
+    arrow = table.astype({"rooms": "int64[pyarrow]", "day": "timestamp[us][pyarrow]", "note": "string[pyarrow]"})
+    assert np.allclose(TableEncoder().fit_transform(arrow), TableEncoder().fit_transform(table))
+
+
+@pytest.mark.filterwarnings("ignore:.*predicted better by")
+def test_estimators_take_frames():
+    table, y = frame(), target()
+    model = RandomFeatureGPRegressor("rbf", random_state=0, max_evaluations=5).fit(table, y)
+    numbers = TableEncoder().fit_transform(table)
+    assert model.n_features_in_ == 6 and list(model.feature_names_in_) == list(table)
+    assert np.isfinite(model.predict(table)).all() and model.x_scaler_.n_features_in_ == numbers.shape[1]
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(table.drop(columns="price"))
+    labels = RandomFeatureGPClassifier("rbf", random_state=0, max_evaluations=5).fit(table, y > 4.0)
+    assert labels.predict_proba(table).shape == (ROWS, 2)
+    assert np.isfinite(cross_val_score(make_pipeline(TableEncoder(), Ridge()), table, y)).all()
+
+
+def test_a_missing_target_leaves_out_its_row():
+    x, y = np.random.default_rng(0).uniform(size=(40, 2)), np.arange(40.0)
+    y[3] = np.nan
+    found = RandomFeatureGPRegressor("matern:1.5", random_state=0, max_evaluations=5).fit(x, y)
+    same = RandomFeatureGPRegressor("matern32", random_state=0, max_evaluations=5).fit(
+        np.delete(x, 3, 0), np.delete(y, 3)
+    )
+    assert np.allclose(found.predict(x), same.predict(x))

@@ -1,0 +1,54 @@
+"""What a model of a table chooses on held-out rows: effects of levels, and noise that depends on the inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+import torch
+
+import rfgp
+from rfgp.sklearn.kernels import kernel_of_levels
+from rfgp.study.tables import TableModel, read
+from rfgp.study.tables.spread import Spread
+from rfgp.training.timing import NEVER
+
+
+def shops(num_rows=300, num_shops=60):
+    rng = np.random.default_rng(0)
+    shop, size = rng.integers(num_shops, size=num_rows), rng.uniform(size=num_rows)
+    sales = rng.normal(size=num_shops)[shop] + size + 0.1 * rng.normal(size=num_rows)
+    return pandas.DataFrame({"shop": [f"S{number}" for number in shop], "size": size, "sales": sales})
+
+
+def test_text_of_many_values_has_random_effects(tmp_path):
+    frame = shops()
+    model = TableModel.fit(read(frame, "sales"), seed=1)
+    (_, linear), (_, boosting) = [(other.name, other.error[0]) for other in model.scores.others]
+    assert model.scores.error[0] < 0.8 * min(linear, boosting)
+    assert "shop has a random effect for each of its 60 values" in model.report()
+    new = frame[:2].assign(shop=["S1", "another"])
+    known, unseen = model.predict(new)["sales_sd"]
+    assert unseen > 3.0 * known and model.predict(new)["unseen"].tolist() == ["", "shop=another"]
+    model.save(tmp_path / "model.pt")
+    assert rfgp.load(tmp_path / "model.pt").predict(new).equals(model.predict(new))
+
+
+def test_the_kernel_of_levels_is_a_sum_over_groups():
+    x = torch.tensor([[0.3, 1.0, 0.0], [0.7, 1.0, 0.0], [0.3, 0.0, 1.0], [0.9, 0.0, 0.0]]).double() * 4.0
+    kernel = kernel_of_levels("rbf", 3, [[1, 2]])
+    smooth, effect = kernel.kernels
+    with torch.no_grad():
+        expected = smooth(x).to_dense() + effect.outputscale * torch.tensor(
+            [[1.0, 1.0, 0.0, 0.0], [1.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
+        )
+        assert torch.allclose(kernel(x).to_dense(), expected, atol=1e-6)
+
+
+def test_a_factor_of_deviations_is_learned_where_errors_grow():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(300, 2, generator=generator).double()
+    z = torch.randn(300, generator=generator).double()
+    truth = 0.3 + 2.0 * x[:, 0]
+    spread = Spread.learned(x, x[:, 1], truth * z, (0,), NEVER, 0)
+    assert spread is not None and float((spread(x, x[:, 1]) / truth).log().square().mean().sqrt()) < 0.3
+    assert Spread.learned(x, x[:, 1], z, (0,), NEVER, 0) is None
