@@ -33,8 +33,8 @@ class PartialVariances:
     def taken(self, functions: slice) -> PartialVariances:
         """Those of some of the functions."""
         pairs = None if self.pairs is None else self.pairs[functions]
-        parts = (part[functions] for part in (self.mean, self.variance, self.single, self.others))
-        return PartialVariances(*parts, pairs)
+        mean, variance, single, others = (p[functions] for p in (self.mean, self.variance, self.single, self.others))
+        return PartialVariances(mean, variance, single, others, pairs)
 
 
 def partial_variances(

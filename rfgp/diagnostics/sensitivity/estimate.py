@@ -47,7 +47,7 @@ class Estimate:
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """The interval between quantiles that contains the quantity with a probability of ``level``.
 
-        A share of variance begins at zero where the posterior mean has no more of it than the functions drawn differ by.
+        A share of variance begins at zero where the mean has no more of it than the functions drawn differ by.
         """
         low, high = self.quantile(0.5 - 0.5 * checks.share("level", level)), self.quantile(0.5 + 0.5 * level)
         if self.spread is None:

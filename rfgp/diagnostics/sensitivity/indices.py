@@ -115,7 +115,7 @@ def sobol_indices(
     known = analysis(model, inputs, functions)
     variances, apart = _sampled(known, count, second_order) if known.waves is None else _closed(known, second_order)
     whole = variances.variance
-    spreads = (None, None)
+    spreads: tuple[Tensor | None, Tensor | None] = (None, None)
     if apart is not None:
         spreads = shares(apart.single, whole), shares(apart.variance.unsqueeze(-1) - apart.others, whole)
     second = None
@@ -156,7 +156,7 @@ def _closed(known: Analysis, second_order: bool) -> tuple[PartialVariances, Part
     return found.taken(slice(half)), found.taken(slice(half, None))
 
 
-def _joined(parts: Sequence[PartialVariances], join: Callable[[Sequence[Tensor]], Tensor]) -> PartialVariances:
+def _joined(parts: Sequence[PartialVariances], join: Callable[[list[Tensor]], Tensor]) -> PartialVariances:
     """The variances of several sets of functions as those of one."""
     pairs = [part.pairs for part in parts if part.pairs is not None]
     return PartialVariances(

@@ -57,8 +57,8 @@ class Propagation:
 
     def _output(self, place: int) -> Propagation:
         """The distribution of one output of several."""
-        parts = (part[place] for part in (self.mean, self.input_std, self.model_std))
-        return Propagation(*parts, self.points, self.values[..., place])
+        mean, input_std, model_std = (part[place] for part in (self.mean, self.input_std, self.model_std))
+        return Propagation(mean, input_std, model_std, self.points, self.values[..., place])
 
     @property
     def std(self) -> Tensor:

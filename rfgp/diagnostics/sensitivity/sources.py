@@ -72,6 +72,11 @@ class EstimatorSource(FunctionSource):
     """The functions of a fitted regressor of :mod:`rfgp.sklearn`, in the units of its inputs and targets."""
 
     def __init__(self, estimator: Any) -> None:
+        if estimator.encoder_ is not None:
+            raise ValueError(
+                "expected an estimator that was fitted to numbers, got one of a data frame with other cells; encode it "
+                "by rfgp.sklearn.TableEncoder first"
+            )
         self.inner = WeightSpaceSource(estimator.model_)
         self.has_outputs = self.inner.has_outputs
         inputs, targets = estimator.x_scaler_, estimator.y_scaler_
