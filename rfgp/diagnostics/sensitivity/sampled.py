@@ -88,41 +88,38 @@ def sampled_variances(
     """
     dim, distributions = len(inputs), list(inputs)
     a, b = (points(distributions, part) for part in levels(num_points, 2 * dim, seed).chunk(2, dim=-1))
-    mixed = [
-        (functions(_with_column(a, b, k)), functions(_with_column(b, a, k)) if second_order else None)
-        for k in range(dim)
-    ]
+    mixed = [functions(_with_column(a, b, k)) for k in range(dim)]
+    turned = [functions(_with_column(b, a, k)) for k in range(dim)] if second_order else None
     at_a, at_b = functions(a), functions(b)
 
-    def differences(values: Tensor | None) -> Tensor:
-        assert values is not None
+    def differences(values: Tensor) -> Tensor:
         return values - values[:, :num_outputs].repeat(1, values.shape[-1] // num_outputs)
 
-    of_differences = [(differences(one), None) for one, _ in mixed]
     return (
-        _estimated(at_a, at_b, mixed, second_order),
-        _estimated(differences(at_a), differences(at_b), of_differences, False),
+        _estimated(at_a, at_b, mixed, turned),
+        _estimated(differences(at_a), differences(at_b), [differences(one) for one in mixed], None),
     )
 
 
 def _estimated(
-    at_a: Tensor, at_b: Tensor, mixed: Sequence[tuple[Tensor, Tensor | None]], second_order: bool
+    at_a: Tensor, at_b: Tensor, mixed: Sequence[Tensor], turned: Sequence[Tensor] | None
 ) -> PartialVariances:
-    """The estimates from values (N, F) at A, at B, and at A with a column of B (and B with one of A) for each input."""
+    """The estimates from values (N, F) at A, at B, and at A with a column of B for each input.
+
+    :param turned: those at B with a column of A, where pairs are wanted.
+    """
     mean = 0.5 * (at_a.mean(0) + at_b.mean(0))
     at_a, at_b = at_a - mean, at_b - mean
     variance = 0.5 * (at_a.square().mean(0) + at_b.square().mean(0))
-    single = [(at_b * (value - mean - at_a)).mean(0) for value, _ in mixed]
-    others = [variance - 0.5 * (at_a - value + mean).square().mean(0) for value, _ in mixed]
+    single = [(at_b * (value - mean - at_a)).mean(0) for value in mixed]
+    others = [variance - 0.5 * (at_a - value + mean).square().mean(0) for value in mixed]
     pairs = None
-    if second_order:
+    if turned is not None:
         dim = len(mixed)
         pairs = variance.new_zeros(len(variance), dim, dim)
         product = (at_a * at_b).mean(0)
         for k, other in combinations(range(dim), 2):
-            turned = mixed[other][1]
-            assert turned is not None
-            value = ((mixed[k][0] - mean) * (turned - mean)).mean(0) - product
+            value = ((mixed[k] - mean) * (turned[other] - mean)).mean(0) - product
             pairs[:, k, other] = pairs[:, other, k] = value
     return PartialVariances(mean, variance, torch.stack(single, -1), torch.stack(others, -1), pairs)
 
