@@ -98,13 +98,11 @@ figure.savefig("table_error_bars.png")
 #
 # Lengthscales do not tell: a long one may belong to a column with a strong linear effect. **Sobol' indices** do. The
 # first is the share of the variance of the function that a column explains alone, the total one that with all its
-# interactions. The model inside the estimator is in `model_`, and has standardized inputs; here every column is uniform
-# over the range that was seen.
+# interactions. Here every column is uniform over the range that was seen.
 
 # %%
-lowest, highest = model.x_scaler_.transform([x_train.min(), x_train.max()])
-inputs = {name: Uniform(low, high) for name, low, high in zip(names, lowest, highest, strict=True)}
-indices = sobol_indices(model.model_, inputs, second_order=False, num_functions=20 if SHORT else 200)
+inputs = {name: Uniform(x_train[name].min(), x_train[name].max()) for name in names}
+indices = sobol_indices(model, inputs, second_order=False, num_functions=20 if SHORT else 200)
 shares = {"first": indices.first.value, "total": indices.total.value, "deviation": indices.total.std}
 print(pd.DataFrame({name: part.numpy() for name, part in shares.items()}, index=names).round(3).to_string())
 print(f"log marginal likelihood {model.log_marginal_likelihood_value_:.1f}")

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..._support import checks
-from ...approximation.reference_tensor import reference_tensor
-from ...models import WeightSpaceGP
 from .estimate import Estimate
 from .functions import WaveFunctions, mean_of, posterior_waves, side_by_side
-from .inputs import InputDistribution, Inputs, checked_inputs
-from .sampled import SampledFunctions
+from .given import Inputs, checked_inputs
+from .inputs import InputDistribution
+from .sources import Functions, WeightSpaceSource, source_of
 
 CLOSED_FORM, SAMPLING = "closed form", "sampling"
 _CENTRAL = (0.05, 0.95)
@@ -22,12 +22,15 @@ _CENTRAL = (0.05, 0.95)
 
 @dataclass(frozen=True)
 class Analysis:
-    """The functions of a model, T means, then S draws: ``waves`` where features are plane waves, else ``sampled``."""
+    """The functions of a model: ``waves`` where features are plane waves, else ``groups`` of values.
+
+    Each group has T means, then draws. Waves have all means first, then all draws.
+    """
 
     names: tuple[str, ...]
     inputs: tuple[InputDistribution, ...]
     waves: list[WaveFunctions] | None
-    sampled: SampledFunctions | None
+    groups: list[Functions]
     num_outputs: int | None
 
     @property
@@ -35,11 +38,20 @@ class Analysis:
         """How results are computed: "closed form", or "sampling"."""
         return SAMPLING if self.waves is None else CLOSED_FORM
 
-    def estimate(self, flat: Tensor) -> Estimate:
-        """The estimate of a quantity ((1 + S) T, ...) of all functions."""
+    def joined(self, parts: Sequence[Tensor]) -> Tensor:
+        """Quantities (F, ...) of all groups in one tensor: the mean of those of their means, then those of draws."""
+        count = self.num_outputs or 1
+        means = torch.stack([part[:count] for part in parts]).mean(0)
+        return torch.cat([means, *(part[count:] for part in parts)])
+
+    def estimate(self, flat: Tensor, spread: Tensor | None = None) -> Estimate:
+        """The estimate of a quantity ((1 + S) T, ...) of all functions, with those of their differences."""
+        by_output = self._by_output(flat)
+        return Estimate(by_output[0], by_output[1:], None if spread is None else self._by_output(spread)[1:])
+
+    def _by_output(self, flat: Tensor) -> Tensor:
         by_output = flat.unflatten(0, (-1, self.num_outputs or 1))
-        by_output = by_output.squeeze(1) if self.num_outputs is None else by_output
-        return Estimate(by_output[0], by_output[1:])
+        return by_output.squeeze(1) if self.num_outputs is None else by_output
 
     def of_waves(self, quantity: Callable[[WaveFunctions], Tensor]) -> Tensor:
         """A quantity (F, ...) of all functions, one set after the other."""
@@ -51,46 +63,33 @@ class Analysis:
         return torch.cat([quantity(functions) for functions in self.waves])
 
 
-def analysis(model: WeightSpaceGP, inputs: Inputs, num_functions: int) -> Analysis:
+@torch.no_grad()
+def analysis(model: Any, inputs: Inputs, num_functions: int) -> Analysis:
     """What there is to know about a model."""
     by_name = checked_inputs(inputs)
     count = checks.positive_integer("num_functions", num_functions)
-    check_model(model)
-    distributions = tuple(by_name.values())
-    with torch.no_grad():  # which raises where there is no fit, or of other inputs
-        model.posterior(torch.tensor([[d.mean for d in distributions]]).to(reference_tensor(model.covar_module)))
+    source, distributions = source_of(model), tuple(by_name.values())
+    center = torch.tensor([[d.mean for d in distributions]], dtype=torch.float64)
+    source.moments(center)  # which raises where there is no fit, or of other inputs
     levels = torch.tensor(_CENTRAL, dtype=torch.float64)
-    check_bounds(model, tuple(by_name), torch.stack([d.quantile(levels) for d in distributions], dim=-1))
-    posterior = posterior_waves(model, distributions, count)
-    has_outputs = model.noise.targets.has_tasks or model.noise.is_batched
+    check_bounds(source.bounds, tuple(by_name), torch.stack([d.quantile(levels) for d in distributions], dim=-1))
+    posterior = None
+    if isinstance(source, WeightSpaceSource):
+        posterior = posterior_waves(source.model, distributions, count)
     if posterior is None:
-        sampled = SampledFunctions(model, count)
-        width = sampled(torch.tensor([[d.mean for d in distributions]])).shape[-1] // (1 + count)
-        return Analysis(tuple(by_name), distributions, None, sampled, width if has_outputs or width > 1 else None)
-    outputs = posterior.num_outputs if has_outputs or posterior.num_outputs > 1 else None
+        groups = source.functions(count)
+        width = sum(group(center).shape[-1] for group in groups) // (len(groups) + count)
+        return Analysis(tuple(by_name), distributions, None, groups, width if source.has_outputs or width > 1 else None)
+    outputs = posterior.num_outputs if source.has_outputs or posterior.num_outputs > 1 else None
     is_one = len(posterior.means) == 1
     parts = (
         [side_by_side([*posterior.means, *posterior.draws])] if is_one else [mean_of(posterior.means), *posterior.draws]
     )
-    return Analysis(tuple(by_name), distributions, parts, None, outputs)
+    return Analysis(tuple(by_name), distributions, parts, [], outputs)
 
 
-def check_model(model: WeightSpaceGP) -> None:
-    """Raise a ValueError for a model whose functions cannot be analyzed."""
-    what, advice = "a fitted rfgp.WeightSpaceGP", "others have no functions that are averaged in closed form"
-    checks.instance("model", model, WeightSpaceGP, what, advice)
-    if model.block_size is not None:
-        raise ValueError(
-            "expected a model without blocks, whose functions are features and weights, got one with block_size; "
-            "use block_size=None"
-        )
-    if model.noise.is_complex:
-        raise ValueError("expected a model of real targets, got one of complex ones; fit real and imaginary part")
-
-
-def check_bounds(model: WeightSpaceGP, names: Sequence[str], central: Tensor) -> None:
+def check_bounds(bounds: Tensor | None, names: Sequence[str], central: Tensor) -> None:
     """Raise a ValueError for inputs farther outside the bounds of training than these are apart."""
-    bounds = None if model.conditioned is None else model.conditioned.sums.input_bounds
     if bounds is None or bounds.shape != central.shape:
         return
     width = bounds[1] - bounds[0]

@@ -30,6 +30,12 @@ class PartialVariances:
     others: Tensor
     pairs: Tensor | None
 
+    def taken(self, functions: slice) -> PartialVariances:
+        """Those of some of the functions."""
+        pairs = None if self.pairs is None else self.pairs[functions]
+        mean, variance, single, others = (p[functions] for p in (self.mean, self.variance, self.single, self.others))
+        return PartialVariances(mean, variance, single, others, pairs)
+
 
 def partial_variances(
     functions: WaveFunctions, inputs: Sequence[InputDistribution], second_order: bool

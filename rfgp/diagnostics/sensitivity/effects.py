@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..._support import checks
-from ...models import WeightSpaceGP
 from .analysis import analysis, checked_grid
 from .closed_form import conditional_means, mean_squared_slopes, partial_variances
 from .estimate import Estimate, shares
-from .inputs import InputDistribution, Inputs
+from .given import Inputs
+from .inputs import InputDistribution
 from .sampled import sampled_means
 
 
@@ -33,7 +34,7 @@ class MainEffects:
 
 
 def main_effects(
-    model: WeightSpaceGP,
+    model: Any,
     inputs: Inputs,
     grid: int | Tensor = 50,
     *,
@@ -64,13 +65,13 @@ def main_effects(
     count = checks.positive_integer("num_points", num_points)
     functions = analysis(model, inputs, num_functions)
     values = checked_grid(grid, functions.inputs)
-    if functions.sampled is not None:
-        effects = sampled_means(functions.sampled, functions.inputs, values, count)
-    else:
-        effects = torch.cat(
-            [conditional_means(waves, functions.inputs, values) for waves in functions.waves or []], dim=-1
+    if functions.waves is None:
+        effects = functions.joined(
+            [sampled_means(group, functions.inputs, values, count).movedim(-1, 0) for group in functions.groups]
         )
-    return MainEffects(functions.names, values, functions.estimate(effects.movedim(-1, 0)), functions.method)
+    else:
+        effects = functions.of_waves(lambda waves: conditional_means(waves, functions.inputs, values).movedim(-1, 0))
+    return MainEffects(functions.names, values, functions.estimate(effects), functions.method)
 
 
 @dataclass(frozen=True)
@@ -104,9 +105,7 @@ class DerivativeSensitivities:
         return Estimate(shares(factor * squares.value, whole.value), shares(factor * squares.samples, whole.samples))
 
 
-def derivative_sensitivities(
-    model: WeightSpaceGP, inputs: Inputs, *, num_functions: int = 200
-) -> DerivativeSensitivities:
+def derivative_sensitivities(model: Any, inputs: Inputs, *, num_functions: int = 200) -> DerivativeSensitivities:
     r"""The mean squared derivatives :math:`\nu_k = E\, (\partial f / \partial x_k)^2`, in closed form.
 
     Parameters are those of :func:`sobol_indices`.

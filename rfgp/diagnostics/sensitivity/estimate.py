@@ -16,6 +16,8 @@ class Estimate:
 
     :param value: that of the posterior mean, of any shape.
     :param samples: those of functions drawn from the posterior, (S, ...).
+    :param spread: for a share of variance, those of the differences between functions drawn and the posterior mean:
+        what the share of the posterior mean may be where that of the function is zero.
 
     >>> import torch
     >>> from rfgp.diagnostics.sensitivity import Estimate
@@ -26,6 +28,7 @@ class Estimate:
 
     value: Tensor
     samples: Tensor
+    spread: Tensor | None = None
 
     @property
     def mean(self) -> Tensor:
@@ -42,13 +45,20 @@ class Estimate:
         return self.samples.quantile(checks.share("level", level), dim=0)
 
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
-        """The interval between quantiles that contains the quantity with a probability of ``level``."""
-        checks.share("level", level)
-        return self.quantile(0.5 - 0.5 * level), self.quantile(0.5 + 0.5 * level)
+        """The interval between quantiles that contains the quantity with a probability of ``level``.
+
+        A share of variance begins at zero where the mean has no more of it than the functions drawn differ by.
+        """
+        low, high = self.quantile(0.5 - 0.5 * checks.share("level", level)), self.quantile(0.5 + 0.5 * level)
+        if self.spread is None:
+            return low, high
+        may_be_zero = self.value <= self.spread.quantile(level, dim=0)
+        return torch.where(may_be_zero, 0.0, low.clamp_min(0.0)), high.clamp_min(0.0)
 
     def __getitem__(self, index: int) -> Estimate:
         """The estimate of one of several quantities."""
-        return Estimate(self.value[index], self.samples[:, index])
+        spread = None if self.spread is None else self.spread[:, index]
+        return Estimate(self.value[index], self.samples[:, index], spread)
 
 
 def shares(parts: Tensor, whole: Tensor) -> Tensor:

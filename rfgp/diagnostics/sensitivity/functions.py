@@ -45,6 +45,18 @@ def side_by_side(parts: Sequence[WaveFunctions]) -> WaveFunctions:
     )
 
 
+def differences(functions: WaveFunctions, num_outputs: int) -> WaveFunctions:
+    """The differences of functions from the first T ones."""
+
+    def part(values: Tensor) -> Tensor:
+        first = values[..., :num_outputs]
+        return values - torch.cat([first] * (values.shape[-1] // num_outputs), dim=-1)
+
+    return WaveFunctions(
+        functions.frequency, part(functions.coefficient), part(functions.slope), part(functions.constant)
+    )
+
+
 def mean_of(parts: Sequence[WaveFunctions]) -> WaveFunctions:
     """The means of functions of several sets of waves."""
     share = 1.0 / len(parts)

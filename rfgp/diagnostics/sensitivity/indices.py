@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..._support import checks, optional
-from ...models import WeightSpaceGP
-from .analysis import analysis
+from .analysis import Analysis, analysis
 from .closed_form import PartialVariances, partial_variances
 from .estimate import Estimate, shares
-from .inputs import Inputs
+from .functions import differences, side_by_side
+from .given import Inputs
 from .sampled import sampled_variances
 
 
@@ -71,7 +73,7 @@ class SobolIndices:
 
 
 def sobol_indices(
-    model: WeightSpaceGP,
+    model: Any,
     inputs: Inputs,
     *,
     second_order: bool = True,
@@ -86,8 +88,10 @@ def sobol_indices(
     In closed form, at O(m^2 d), for Fourier features, and sums, products and multitask kernels of these; other
     features are averaged over scrambled Sobol' points.
 
-    :param model: a fitted model of one or several outputs, of real targets; of class labels, the latent functions.
-    :param inputs: a distribution for every column of the inputs, in the units of the fit, by name or in order.
+    :param model: a fitted WeightSpaceGP of real targets (or of class labels: the latent functions), a GPyTorch ExactGP
+        with Gaussian noise, or a :class:`rfgp.sklearn.RandomFeatureGPRegressor`, in the units of its table.
+    :param inputs: a distribution for every column of the inputs, in the units of the fit, by name or in order: of this
+        module, of scipy.stats, of torch.distributions, or as text such as "normal(10, 2)".
     :param second_order: whether interactions of pairs are wanted.
     :param num_functions: the number S of functions drawn from the posterior, by PyTorch's random numbers.
     :param num_points: the number of points where the features are not Fourier features, a power of two.
@@ -109,12 +113,11 @@ def sobol_indices(
     functions = checks.positive_integer("num_functions", num_functions)
     checks.fits_in_memory(8.0 * count * functions, f"{functions:,} functions at {count:,} points", "take fewer")
     known = analysis(model, inputs, functions)
-    if known.sampled is not None:
-        parts = [sampled_variances(known.sampled, known.inputs, count, second_order)]
-    else:
-        parts = [partial_variances(waves, known.inputs, second_order) for waves in known.waves or []]
-    variances = _joined(parts)
+    variances, apart = _sampled(known, count, second_order) if known.waves is None else _closed(known, second_order)
     whole = variances.variance
+    spreads: tuple[Tensor | None, Tensor | None] = (None, None)
+    if apart is not None:
+        spreads = shares(apart.single, whole), shares(apart.variance.unsqueeze(-1) - apart.others, whole)
     second = None
     if variances.pairs is not None:
         alone = variances.single
@@ -123,8 +126,8 @@ def sobol_indices(
         second = known.estimate(shares(interaction, whole.unsqueeze(-1)))
     return SobolIndices(
         known.names,
-        known.estimate(shares(variances.single, whole)),
-        known.estimate(shares(whole.unsqueeze(-1) - variances.others, whole)),
+        known.estimate(shares(variances.single, whole), spreads[0]),
+        known.estimate(shares(whole.unsqueeze(-1) - variances.others, whole), spreads[1]),
         second,
         known.estimate(variances.mean),
         known.estimate(variances.variance),
@@ -132,15 +135,36 @@ def sobol_indices(
     )
 
 
-def _joined(parts: list[PartialVariances]) -> PartialVariances:
-    """The variances of several sets of functions, one after the other."""
+def _sampled(known: Analysis, num_points: int, second_order: bool) -> tuple[PartialVariances, PartialVariances]:
+    """Variances of all functions and of their differences from the mean; groups have points of their own."""
+    outputs = known.num_outputs or 1
+    parts = [
+        sampled_variances(group, known.inputs, num_points, second_order, outputs, seed)
+        for seed, group in enumerate(known.groups)
+    ]
+    return _joined([whole for whole, _ in parts], known.joined), _joined([apart for _, apart in parts], known.joined)
+
+
+def _closed(known: Analysis, second_order: bool) -> tuple[PartialVariances, PartialVariances | None]:
+    """Variances of all functions and, where all have the same waves, of their differences from the mean."""
+    sets = known.waves or []
+    if len(sets) > 1:
+        return _joined([partial_variances(waves, known.inputs, second_order) for waves in sets], torch.cat), None
+    both = side_by_side([sets[0], differences(sets[0], known.num_outputs or 1)])
+    found = partial_variances(both, known.inputs, second_order)
+    half = len(found.variance) // 2
+    return found.taken(slice(half)), found.taken(slice(half, None))
+
+
+def _joined(parts: Sequence[PartialVariances], join: Callable[[list[Tensor]], Tensor]) -> PartialVariances:
+    """The variances of several sets of functions as those of one."""
     pairs = [part.pairs for part in parts if part.pairs is not None]
     return PartialVariances(
-        torch.cat([part.mean for part in parts]),
-        torch.cat([part.variance for part in parts]),
-        torch.cat([part.single for part in parts]),
-        torch.cat([part.others for part in parts]),
-        torch.cat(pairs) if pairs else None,
+        join([part.mean for part in parts]),
+        join([part.variance for part in parts]),
+        join([part.single for part in parts]),
+        join([part.others for part in parts]),
+        join(pairs) if pairs else None,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -171,27 +171,6 @@ class Empirical(InputDistribution):
 
     def __repr__(self) -> str:
         return f"Empirical({len(self.values)} values)"
-
-
-Inputs = Mapping[str, InputDistribution] | Sequence[InputDistribution]
-"""Distributions by the names of the inputs, or in their order, with the names x1, x2, ..."""
-
-
-def checked_inputs(inputs: Inputs) -> dict[str, InputDistribution]:
-    """The distributions by name, in the order of the columns."""
-    advice = 'such as {"length": Uniform(0, 1), "load": Normal(5, 0.1)}'
-    kinds = Mapping, Sequence
-    checks.instance("inputs", inputs, kinds, "a mapping or sequence of distributions", advice)
-    if isinstance(inputs, Mapping):
-        by_name = {str(name): value for name, value in inputs.items()}
-    else:
-        by_name = dict(zip(default_names(len(inputs)), inputs, strict=True))
-    if not by_name:
-        raise ValueError(f"expected at least one input, got none; {advice}")
-    for name, value in by_name.items():
-        what = "a distribution of rfgp.diagnostics.sensitivity"
-        checks.instance(f"the input {name}", value, InputDistribution, what, "such as Uniform(0, 1)")
-    return by_name
 
 
 def default_names(count: int) -> list[str]:

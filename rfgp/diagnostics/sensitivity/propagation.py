@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Generator, Tensor
 
 from ..._support import checks
-from ...approximation.reference_tensor import reference_tensor
 from ...linalg.sampling import drawing_from
-from ...models import WeightSpaceGP
-from .analysis import central_part, check_bounds, check_model
+from .analysis import central_part, check_bounds
 from .estimate import Estimate
-from .inputs import Inputs, checked_inputs, default_names
-from .sampled import SampledFunctions
+from .given import Inputs, checked_inputs
+from .inputs import default_names
+from .sources import source_of
+
+LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
+"""The quantiles that are shown."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,26 @@ class Propagation:
     points: Tensor
     values: Tensor
 
+    def __str__(self) -> str:
+        """A table of the mean, standard deviations and quantiles, the latter with 95 % intervals, for every output."""
+        if self.mean.dim():
+            return "\n".join(f"output {t + 1}\n{self._output(t)}" for t in range(len(self.mean)))
+        return "\n".join(
+            [
+                f"{'mean':<34}{float(self.mean):>12.4g}",
+                f"{'standard deviation':<34}{float(self.std):>12.4g}",
+                f"{'  what the inputs contribute':<34}{float(self.input_std):>12.4g}",
+                f"{'  what the model does not know':<34}{float(self.model_std):>12.4g}",
+                f"{'quantile':<34}{'value':>12}{'95 % from':>12}{'to':>12}",
+                *(f"{level:<34.0%}" + "".join(f"{c:>12}" for c in _shown(self.quantile(level))) for level in LEVELS),
+            ]
+        )
+
+    def _output(self, place: int) -> Propagation:
+        """The distribution of one output of several."""
+        mean, input_std, model_std = (part[place] for part in (self.mean, self.input_std, self.model_std))
+        return Propagation(mean, input_std, model_std, self.points, self.values[..., place])
+
     @property
     def std(self) -> Tensor:
         """The standard deviation of f(X)."""
@@ -56,7 +79,7 @@ class Propagation:
 
 @torch.no_grad()
 def propagate(
-    model: WeightSpaceGP,
+    model: Any,
     inputs: Inputs | Tensor,
     *,
     num_points: int = 2000,
@@ -65,7 +88,9 @@ def propagate(
 ) -> Propagation:
     """The distribution of the output for uncertain inputs, split into what inputs and model contribute.
 
-    :param model: a fitted model of one or several outputs.
+    Printed, the result is a table.
+
+    :param model: a fitted model as for :func:`sobol_indices`.
     :param inputs: distributions of independent inputs as for :func:`sobol_indices`, or draws (N, d) of dependent ones.
     :param num_points: the number N of inputs that are drawn.
     :param num_functions: the number S of functions drawn from the posterior.
@@ -91,17 +116,20 @@ def propagate(
         by_name = checked_inputs(inputs)
         names = list(by_name)
         x = torch.stack([distribution.sample(size, seed) for distribution in by_name.values()], dim=-1)
-    check_model(model)
-    x = x.to(reference_tensor(model.covar_module))
-    posterior = model.posterior(x)
-    check_bounds(model, names, central_part(x))
+    source, x = source_of(model), x.double().cpu()
+    mean, variance = source.moments(x)
+    check_bounds(source.bounds, names, central_part(x))
+    outputs = mean.shape[1:].numel()
     with drawing_from(seed):
-        values = SampledFunctions(model, count).drawn(x)
-    mean, variance = posterior.mean, posterior.variance
-    if model.noise.is_batched:
-        mean, variance = mean.mT, variance.mT
+        drawn = torch.cat([group(x)[:, outputs:] for group in source.functions(count)], dim=-1)
+    values = drawn.mT if mean.dim() == 1 else drawn.unflatten(-1, (-1, outputs)).transpose(0, 1)
     return Propagation(mean.mean(0), mean.std(0, correction=0), variance.mean(0).sqrt(), x, values)
 
 
 def _estimate(samples: Tensor) -> Estimate:
     return Estimate(samples.mean(0), samples)
+
+
+def _shown(estimate: Estimate) -> list[str]:
+    low, high = estimate.interval()
+    return [f"{float(value):.4g}" for value in (estimate.value, low, high)]

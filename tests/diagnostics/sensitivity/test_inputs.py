@@ -8,7 +8,7 @@ import torch
 from quadrature import nodes
 
 from rfgp.diagnostics.sensitivity import Empirical, Estimate, InputDistribution, Normal, Uniform
-from rfgp.diagnostics.sensitivity.inputs import checked_inputs
+from rfgp.diagnostics.sensitivity.given import checked_inputs
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 KNOWN = [Uniform(-1.0, 2.0), Uniform(100.0, 101.0), Normal(3.0, 0.5), Empirical([1.0, 2.0, 6.0, 6.0])]

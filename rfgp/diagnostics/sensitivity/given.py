@@ -1,0 +1,156 @@
+"""Distributions of inputs as users have them: of this package, scipy.stats, torch.distributions, or in words."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import scipy
+import torch
+from torch import Tensor
+
+from ..._support import checks
+from .inputs import Empirical, InputDistribution, Normal, Uniform, default_names
+
+Inputs = Mapping[str, Any] | Sequence[Any]
+"""Distributions by the names of the inputs, or in their order, with the names x1, x2, ..."""
+_NODES = 512
+_WORDS = re.compile(r"\s*(\w+)\s*\((.*)\)\s*")
+_ADVICE = (
+    'such as Uniform(0, 1), scipy.stats.norm(10, 2), "normal(10, 2)" or {"distribution": "normal", "mean": 10, "sd": 2}'
+)
+
+
+class Quantiles(Empirical):
+    r"""A continuous distribution by its quantile function; its characteristic function is that of 512 quantiles.
+
+    :param quantile: from levels in (0, 1), an array, to values.
+    :param name: how it is printed.
+
+    >>> Quantiles(lambda level: 2.0 * level, "twice uniform").mean
+    1.0
+    """
+
+    def __init__(self, quantile: Callable[[Any], Any], name: str) -> None:
+        self._quantile, self._name = quantile, name
+        super().__init__(quantile((np.arange(_NODES) + 0.5) / _NODES))
+
+    def quantile(self, level: Tensor) -> Tensor:
+        inside = level.double().cpu().clamp(1e-9, 1.0 - 1e-9).numpy()
+        return torch.as_tensor(np.asarray(self._quantile(inside))).to(level)
+
+    def __repr__(self) -> str:
+        return self._name
+
+
+def _triangular(low: float, mode: float, high: float) -> InputDistribution:
+    frozen = scipy.stats.triang((mode - low) / (high - low), low, high - low)
+    return Quantiles(frozen.ppf, f"Triangular({low:g}, {mode:g}, {high:g})")
+
+
+def _lognormal(log_mean: float, log_sd: float) -> InputDistribution:
+    frozen = scipy.stats.lognorm(checks.positive("log_sd", log_sd), scale=np.exp(log_mean))
+    return Quantiles(frozen.ppf, f"LogNormal({log_mean:g}, {log_sd:g})")
+
+
+_NAMED: dict[str, tuple[tuple[str, ...], Callable[..., InputDistribution]]] = {
+    "uniform": (("low", "high"), Uniform),
+    "normal": (("mean", "sd"), Normal),
+    "lognormal": (("log_mean", "log_sd"), _lognormal),
+    "triangular": (("low", "mode", "high"), _triangular),
+}
+
+
+def distribution(value: Any, name: str = "the input") -> InputDistribution:
+    """The distribution of an input, from what describes it.
+
+    In words, it is "uniform(low, high)", "normal(mean, sd)", "lognormal(log_mean, log_sd)" or "triangular(low, mode,
+    high)", also as a mapping such as ``{"distribution": "normal", "mean": 10, "sd": 2}``.
+
+    :param value: an :class:`InputDistribution`, a frozen distribution of scipy.stats, one of torch.distributions with
+        quantiles, a text or a mapping.
+    :param name: the name of the input, for errors.
+    :raises ValueError: for anything else, or wrong parameters.
+
+    >>> distribution("normal(10, 2)"), distribution({"distribution": "uniform", "low": 0, "high": 1})
+    (Normal(10, 2), Uniform(0, 1))
+    """
+    if isinstance(value, InputDistribution):
+        return value
+    if isinstance(value, str):
+        found = _WORDS.fullmatch(value)
+        if found is None:
+            raise ValueError(f"expected a distribution for {name}, got {value!r}; {_ADVICE}")
+        return _named(found[1], [part.strip() for part in found[2].split(",")], name)
+    if isinstance(value, Mapping):
+        given = dict(value)
+        kind = str(given.pop("distribution", ""))
+        wanted = _NAMED[_kind(kind, name)][0]
+        if set(given) != set(wanted):
+            raise ValueError(
+                f"expected {', '.join(wanted)} of the {kind} distribution of {name}, got {', '.join(given) or 'none'}; "
+                "name each once"
+            )
+        return _named(kind, [given[parameter] for parameter in wanted], name)
+    if isinstance(value, torch.distributions.Distribution):
+        return _of_torch(value, name)
+    if callable(getattr(value, "ppf", None)) and hasattr(value, "args"):
+        described = f"{value.dist.name}({', '.join(f'{part:g}' for part in value.args)})"
+        return Quantiles(value.ppf, described)
+    raise ValueError(f"expected a distribution for {name}, got {type(value).__name__}; {_ADVICE}")
+
+
+def checked_inputs(inputs: Inputs) -> dict[str, InputDistribution]:
+    """The distributions by name, in the order of the columns."""
+    advice = 'such as {"length": Uniform(0, 1), "load": Normal(5, 0.1)}'
+    checks.instance("inputs", inputs, (Mapping, Sequence), "a mapping or sequence of distributions", advice)
+    if isinstance(inputs, str):
+        raise ValueError(f"expected a mapping or sequence of distributions for inputs, got {inputs!r}; {advice}")
+    if isinstance(inputs, Mapping):
+        by_name = {str(name): value for name, value in inputs.items()}
+    else:
+        by_name = dict(zip(default_names(len(inputs)), inputs, strict=True))
+    if not by_name:
+        raise ValueError(f"expected at least one input, got none; {advice}")
+    return {name: distribution(value, f"the input {name}") for name, value in by_name.items()}
+
+
+def _kind(word: str, name: str) -> str:
+    kind = word.lower()
+    if kind not in _NAMED:
+        close = difflib.get_close_matches(kind, _NAMED, n=1)
+        advice = f"did you mean {close[0]!r}?" if close else "others are passed as distributions of scipy.stats"
+        raise ValueError(f"expected one of {', '.join(_NAMED)} for {name}, got {word!r}; {advice}")
+    return kind
+
+
+def _named(word: str, values: Sequence[Any], name: str) -> InputDistribution:
+    kind = _kind(word, name)
+    wanted, make = _NAMED[kind]
+    try:
+        numbers = [float(value) for value in values]
+    except (TypeError, ValueError):
+        numbers = []
+    if len(numbers) != len(wanted):
+        given = ", ".join(map(str, values))
+        raise ValueError(f"expected {kind}({', '.join(wanted)}) for {name}, got {kind}({given}); pass numbers")
+    return make(*numbers)
+
+
+def _of_torch(value: torch.distributions.Distribution, name: str) -> InputDistribution:
+    if value.batch_shape.numel() != 1 or value.event_shape:
+        raise ValueError(f"expected a distribution of one number for {name}, got a batch or vectors; pass one for each")
+
+    def quantile(level: Any) -> Any:
+        return value.icdf(torch.as_tensor(level).reshape(-1)).detach().double().reshape(np.shape(level)).numpy()
+
+    try:
+        return Quantiles(quantile, str(value))
+    except NotImplementedError:
+        raise ValueError(
+            f"expected a distribution with quantiles for {name}, got {type(value).__name__}, which has none in "
+            "torch.distributions; pass that of scipy.stats"
+        ) from None
