@@ -39,8 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add(
         "--inputs",
-        help="a TOML file with distributions of the inputs of a simulator, or name of the array of inputs of an NPZ file "
-        "(default: x)",
+        help="a TOML file with distributions of the inputs of a simulator, or name of the array of inputs of an NPZ "
+        "file (default: x)",
     )
     add("--task", choices=("classification", "regression"), help="(default: classification for integers and strings)")
     add_reading(parser, "impute")

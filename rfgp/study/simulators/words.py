@@ -129,9 +129,8 @@ def _exceedance(study: UncertaintyStudy) -> list[Section]:
 
 def _next(study: UncertaintyStudy) -> Section:
     before, after = study.model_std[0], study.model_std[-1]
-    gains = [
-        f"{name} {float(b):.2g} to {float(a):.2g}" for name, b, a in zip(study.runs.outputs, before, after, strict=True)
-    ]
+    both = zip(study.runs.outputs, before.tolist(), after.tolist(), strict=True)
+    gains = [f"{name} {first:.2g} to {last:.2g}" for name, first, last in both]
     rows = [[str(i + 1), *(f"{value:.4g}" for value in row)] for i, row in enumerate(study.next_inputs.tolist())]
     sentence = "After these runs, what the model does not know goes, as a standard deviation, from"
     return Section("What should be run next?", [sentence, *gains], ["run", *study.runs.inputs], [rows])
