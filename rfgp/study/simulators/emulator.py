@@ -77,20 +77,19 @@ class Emulator(FunctionSource):
     @torch.no_grad()
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         scaled = self._scaled(x)
-        parts = [
-            _mixed([(process.mean(scaled), process.variance(scaled)) for process in processes])
-            for processes in self.outputs
-        ]
-        mean, variance = (torch.stack(columns, dim=-1) for columns in zip(*parts, strict=True))
-        return self._in_units_of_outputs(mean, variance)
+        mean, variance = torch.empty(2, len(x), len(self.outputs), dtype=torch.float64)
+        for t, processes in enumerate(self.outputs):
+            parts = [(process.mean(scaled), process.variance(scaled)) for process in processes]
+            mean[:, t], variance[:, t] = self._mixed(parts, t)
+        return mean, variance
 
     @torch.no_grad()
     def left_out(self) -> tuple[Tensor, Tensor]:
         """Means and variances (N, T) of every run by the others, noise included; NaN where there is no run."""
-        mean, variance = (torch.full(self.has_run.shape, torch.nan, dtype=torch.float64) for _ in range(2))
+        mean, variance = torch.full((2, *self.has_run.shape), torch.nan, dtype=torch.float64)
         for t, (processes, has_run) in enumerate(zip(self.outputs, self.has_run.mT, strict=True)):
-            mean[has_run, t], variance[has_run, t] = _mixed([process.left_out() for process in processes])
-        return self._in_units_of_outputs(mean, variance)
+            mean[has_run, t], variance[has_run, t] = self._mixed([process.left_out() for process in processes], t)
+        return mean, variance
 
     @torch.no_grad()
     def covariances(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,11 +98,8 @@ class Emulator(FunctionSource):
         covariance = torch.stack([processes[0].covariance(scaled) for processes in self.outputs])
         return squares[:, None, None] * covariance, squares * self.noise
 
-    def _in_units_of_outputs(self, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
-        return self.offset + self.unit * mean, (self.unit * self.spread).square() * variance
-
-
-def _mixed(moments: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-    """The mean and the variance of an equal mixture."""
-    means, variances = (torch.stack(parts) for parts in zip(*moments, strict=True))
-    return means.mean(0), variances.mean(0) + means.var(0, correction=0)
+    def _mixed(self, moments: Sequence[tuple[Tensor, Tensor]], t: int) -> tuple[Tensor, Tensor]:
+        """The mean and the variance of an equal mixture of processes, in the units of the output t."""
+        means, variances = (torch.stack(parts) for parts in zip(*moments, strict=True))
+        variance = self.spread[t].square() * variances.mean(0) + means.var(0, correction=0)
+        return self.offset[t] + self.unit[t] * means.mean(0), self.unit[t].square() * variance

@@ -170,4 +170,4 @@ def _limits(thresholds: Mapping[str, float] | None, outputs: tuple[str, ...]) ->
 def _exceedance(known: Propagation, place: int, threshold: float) -> tuple[float, float, float, float]:
     estimate = known.exceedance(threshold)
     low, high = estimate.interval()
-    return threshold, float(estimate.mean[place]), float(low[place]), float(high[place])
+    return threshold, float(estimate.value[place]), float(low[place]), float(high[place])
