@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -92,7 +93,8 @@ def test_functions_drawn_have_the_moments_of_the_emulator():
     torch.testing.assert_close(torch.stack([group[:, 0] for group in groups]).mean(0), mean)
     error = (drawn.var(1) / len(drawn[0])).sqrt()
     assert ((drawn.mean(1) - mean).abs() < 4.5 * error).all()
-    assert ((drawn.var(1) - variance).abs() < 0.1 * variance + 0.01 * variance.amax(0)).all()
+    ratios = drawn.var(1) / variance  # each of the eight groups has random waves of its own
+    assert abs(ratios.mean() - 1.0) < 3.0 * ratios.std() / math.sqrt(8.0)
 
 
 def test_failed_runs_are_left_out_of_their_output_only():
@@ -103,13 +105,10 @@ def test_failed_runs_are_left_out_of_their_output_only():
     assert "assumed: the range of the runs" in str(study)
 
 
-def test_intervals_that_are_too_narrow_are_widened(monkeypatch):
+def test_intervals_that_are_too_narrow_are_widened():
     y = torch.randn(400, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     y[::7, 1] = math.nan
-    x = torch.rand(400, 1, dtype=torch.float64)
-    monkeypatch.setattr("rfgp.study.simulators.emulator.learned", lambda *_: ("rbf", []))
-    emulator = Emulator(x, y, torch.Generator())
-    monkeypatch.setattr(emulator, "left_out", lambda: (torch.zeros_like(y), torch.tensor([0.25, 1.0])))
+    emulator = SimpleNamespace(left_out=lambda: (torch.zeros_like(y), torch.tensor([0.25, 1.0])))
     check = checked(emulator, y)
     assert float(check.spread[0]) == pytest.approx(2.0, abs=0.2) and float(check.spread[1]) == 1.0
 
