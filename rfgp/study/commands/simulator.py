@@ -6,8 +6,6 @@ import argparse
 from pathlib import Path
 
 from ..._support import optional
-from ..simulators.files import read
-from ..simulators.study import uncertainty
 from .options import names
 
 _FILES = ("study.html", "indices.csv", "next_runs.csv")
@@ -20,6 +18,9 @@ def is_simulator(options: argparse.Namespace) -> bool:
 
 def run(options: argparse.Namespace) -> int:
     """Study the runs, print the page and write its files."""
+    from ..simulators.files import read
+    from ..simulators.study import uncertainty
+
     optional.require("matplotlib", "matplotlib", "figures")
     out = Path(options.out)
     there = [name for name in _FILES if (out / name).exists()]

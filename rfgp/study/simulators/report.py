@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
 from .. import plots
 from ..html import document, image, table
+from .findings import Findings
 from .words import heading, sections
-
-if TYPE_CHECKING:
-    from .study import UncertaintyStudy
 
 _MOST_LINES = 8
 
 
-def html(study: UncertaintyStudy) -> str:
+def html(study: Findings) -> str:
     """The page: the check, then what matters, how uncertain outputs are, what to run next, and what was assumed."""
     check, indices, *rest = sections(study)
     sentences = "".join(f"<li>{escape(words.strip())}</li>" for words in check.sentences)
@@ -46,7 +43,7 @@ def _note(words: str) -> str:
     return f'<p class="note">{escape(words)}</p>' if words else ""
 
 
-def _figures(study: UncertaintyStudy, t: int) -> str:
+def _figures(study: Findings, t: int) -> str:
     """Indices and main effects of one output."""
     names, output = list(study.runs.inputs), study.runs.outputs[t]
     order = study.sobol.total.value[t].argsort(descending=True).tolist()[:_MOST_LINES]

@@ -10,21 +10,17 @@ from typing import TYPE_CHECKING, Any
 from torch import Generator, Tensor
 
 from ..._support import checks, optional
-from ...diagnostics.sensitivity import (
-    MainEffects,
-    Propagation,
-    SobolIndices,
-    main_effects,
-    propagate,
-    sobol_indices,
-)
+from ...diagnostics.sensitivity import Propagation, main_effects, propagate, sobol_indices
 from ...diagnostics.sensitivity.inputs import points
 from ...diagnostics.sensitivity.sampled import levels
 from ...linalg.sampling import drawing_from
-from .check import Check, checked
+from .check import checked
 from .emulator import Emulator
+from .findings import Findings
 from .next_runs import next_runs
-from .runs import Runs, runs_of
+from .report import html
+from .runs import runs_of
+from .words import page
 
 if TYPE_CHECKING:
     import pandas
@@ -33,7 +29,7 @@ _NUM_FUNCTIONS, _NUM_POINTS, _NUM_DRAWS, _NUM_NEXT = 128, 1024, 4096, 5
 
 
 @dataclass(frozen=True)
-class UncertaintyStudy:
+class UncertaintyStudy(Findings):
     """What runs of a simulator tell about it, from :func:`uncertainty`.
 
     Printed, it is a page of words and tables.
@@ -47,21 +43,12 @@ class UncertaintyStudy:
     :param next_inputs: the runs to do next, (5, d).
     :param model_std: what the model does not know, as a standard deviation of each output, before these runs and after
         each, (6, T).
+    :param emulator: the exact processes of the outputs.
     """
 
-    runs: Runs
-    check: Check
-    sobol: SobolIndices
-    effects: MainEffects
-    propagation: Propagation
-    exceedance: dict[str, tuple[float, float, float, float]]
-    next_inputs: Tensor
-    model_std: Tensor
     emulator: Emulator
 
     def __str__(self) -> str:
-        from .words import page
-
         return page(self)
 
     def predict(self, x: Any) -> tuple[Tensor, Tensor]:
@@ -100,8 +87,6 @@ class UncertaintyStudy:
 
         :raises ImportError: without matplotlib.
         """
-        from .report import html
-
         checks.path("path", path)
         place = Path(path)
         place.write_text(html(self), encoding="utf-8")

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from ...diagnostics.sensitivity.estimate import Estimate
 from ..report import table
-
-if TYPE_CHECKING:
-    from .study import UncertaintyStudy
+from .findings import Findings
 
 _GOOD, _FAIR = 0.99, 0.9
 """Shares of the variance that an emulator of good and of fair quality predicts."""
@@ -32,7 +29,7 @@ class Section:
     note: str = ""
 
 
-def page(study: UncertaintyStudy) -> str:
+def page(study: Findings) -> str:
     """The whole study as plain text."""
     parts = [heading(study)]
     for section in sections(study):
@@ -41,18 +38,18 @@ def page(study: UncertaintyStudy) -> str:
     return "\n\n".join(parts)
 
 
-def heading(study: UncertaintyStudy) -> str:
+def heading(study: Findings) -> str:
     """What was studied, in a line."""
     count, dim, outputs = len(study.runs.x), len(study.runs.inputs), len(study.runs.outputs)
     return f"Uncertainty study: {count:,} runs, {_counted(dim, 'input')}, {_counted(outputs, 'output')}"
 
 
-def sections(study: UncertaintyStudy) -> list[Section]:
+def sections(study: Findings) -> list[Section]:
     """The parts of the page."""
     return [_check(study), _indices(study), _outputs(study), *_exceedance(study), _next(study), _inputs(study)]
 
 
-def _check(study: UncertaintyStudy) -> Section:
+def _check(study: Findings) -> Section:
     check, sentences, rows = study.check, [], []
     for t, name in enumerate(study.runs.outputs):
         explained, spread, farthest = (float(part[t]) for part in (check.explained, check.spread, check.farthest))
@@ -76,7 +73,7 @@ def _check(study: UncertaintyStudy) -> Section:
     )
 
 
-def _indices(study: UncertaintyStudy) -> Section:
+def _indices(study: Findings) -> Section:
     names, sentences, blocks = list(study.runs.inputs), [], []
     for t, output in enumerate(study.runs.outputs):
         first, total = study.sobol.first[t], study.sobol.total[t]
@@ -102,7 +99,7 @@ def _what_matters(names: list[str], order: list[int], first: Tensor, total: Tens
     return text + (f" Less than 1 %: {', '.join(idle)}." if idle else "")
 
 
-def _outputs(study: UncertaintyStudy) -> Section:
+def _outputs(study: Findings) -> Section:
     known, rows = study.propagation, []
     quantiles = {level: known.quantile(level) for level in _QUANTILES}
     for t, name in enumerate(study.runs.outputs):
@@ -118,7 +115,7 @@ def _outputs(study: UncertaintyStudy) -> Section:
     )
 
 
-def _exceedance(study: UncertaintyStudy) -> list[Section]:
+def _exceedance(study: Findings) -> list[Section]:
     rows = [
         [name, f"{limit:.4g}", f"{value:.4f}", f"{low:.4f} to {high:.4f}"]
         for name, (limit, value, low, high) in study.exceedance.items()
@@ -127,7 +124,7 @@ def _exceedance(study: UncertaintyStudy) -> list[Section]:
     return [Section("How likely is it that a threshold is exceeded?", [], header, [rows])] if rows else []
 
 
-def _next(study: UncertaintyStudy) -> Section:
+def _next(study: Findings) -> Section:
     before, after = study.model_std[0], study.model_std[-1]
     both = zip(study.runs.outputs, before.tolist(), after.tolist(), strict=True)
     gains = [f"{name} {first:.2g} to {last:.2g}" for name, first, last in both]
@@ -136,7 +133,7 @@ def _next(study: UncertaintyStudy) -> Section:
     return Section("What should be run next?", [sentence, *gains], ["run", *study.runs.inputs], [rows])
 
 
-def _inputs(study: UncertaintyStudy) -> Section:
+def _inputs(study: Findings) -> Section:
     assumed = study.runs.assumed
     rows = [
         [name, f"{value}", "assumed: the range of the runs" if name in assumed else "given"]
