@@ -40,7 +40,7 @@ def checked(emulator: Emulator, y: Tensor) -> Check:
     mean, variance = emulator.left_out()
     error, distance = y - mean, (y - mean) / variance.sqrt()
     count = (~y.isnan()).sum(0)
-    coverage = (distance.abs() <= _WIDTH).sum(0) / count
+    coverage = (distance.abs() <= _WIDTH).sum(0).double() / count
     chance = 2.0 * (_LEVEL * (1.0 - _LEVEL) / count).sqrt()
     needed = (distance.abs().nanquantile(_LEVEL, dim=0) / _WIDTH).clamp(1.0, _MOST_WIDENED)
     spread = torch.where(coverage < _LEVEL - chance, needed, 1.0)

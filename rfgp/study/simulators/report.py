@@ -9,7 +9,7 @@ from ..html import document, image, table
 from .findings import Findings
 from .words import heading, sections
 
-_MOST_LINES = 8
+_MOST_LINES, _MOST_CHARACTERS = 8, 40
 
 
 def html(study: Findings) -> str:
@@ -59,6 +59,8 @@ def _figures(study: Findings, t: int) -> str:
         ylabel=f"share of the variance of {output}",
         ax=axes[0, 0],
     )
+    if sum(map(len, shown)) > _MOST_CHARACTERS:
+        axes[0, 0].tick_params(axis="x", labelrotation=25)
     effect = study.effects.effect[t]
     lines, axes = plots.figure(1, 1, 4.6, 3.2)
     low, high = effect.interval()

@@ -34,6 +34,13 @@ class UncertaintyStudy(Findings):
 
     Printed, it is a page of words and tables.
 
+    >>> import numpy as np, rfgp
+    >>> x = np.random.default_rng(0).random((20, 1))
+    >>> study = rfgp.study.uncertainty(x, x[:, 0] ** 2)
+    >>> mean, std = study.predict([[0.5]])
+    >>> round(mean.item(), 2)
+    0.25
+
     :param runs: the runs, with the distributions of the inputs.
     :param check: how well every run is predicted by the others, for each output.
     :param sobol: Sobol' indices with their posterior, (T, d).

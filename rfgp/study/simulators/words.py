@@ -128,9 +128,11 @@ def _next(study: Findings) -> Section:
     before, after = study.model_std[0], study.model_std[-1]
     both = zip(study.runs.outputs, before.tolist(), after.tolist(), strict=True)
     gains = [f"{name} {first:.2g} to {last:.2g}" for name, first, last in both]
-    rows = [[str(i + 1), *(f"{value:.4g}" for value in row)] for i, row in enumerate(study.next_inputs.tolist())]
+    columns = zip(study.runs.inputs, study.next_inputs.mT.tolist(), strict=True)
+    rows = [[name, *(f"{value:.4g}" for value in values)] for name, values in columns]
     sentence = "After these runs, what the model does not know goes, as a standard deviation, from"
-    return Section("What should be run next?", [sentence, *gains], ["run", *study.runs.inputs], [rows])
+    header = ["input", *(f"run {i + 1}" for i in range(len(study.next_inputs)))]
+    return Section("What should be run next?", [sentence, *gains], header, [rows])
 
 
 def _inputs(study: Findings) -> Section:
