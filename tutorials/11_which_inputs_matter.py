@@ -197,12 +197,24 @@ after = propagate(model, measured, num_points=2_000 if SHORT else 20_000)
 print(f"with the radius known to 1 mm: {after.mean:.1f} ± {after.std:.1f} m³/a")
 
 # %% [markdown]
+# ## All of it in one call
+#
+# A study of runs needs no choice of a kernel or of features. `rfgp.study.uncertainty` fits exact models, predicts every
+# run by the others, and has indices, main effects, quantiles and the next runs. Its intervals also know that lengthscales
+# are uncertain. Printed, it is a page; `study.report("borehole.html")` writes it with figures.
+
+# %%
+study = rfgp.study.uncertainty(x, y, INPUTS, thresholds={"y": LIMIT})
+print(study)
+
+# %% [markdown]
 # ## What one learns, and what not
 #
 # Indices are those of a model. They are as good as the model is, which is why runs were left out first, and why the
 # intervals are there. These know about the runs that were not made, and, by the eight draws of the features, about what
-# features lose. They take the lengthscales as known, and do not know about a kernel that is wrong: a simulator with a
-# jump, or one that varies much faster in one corner, has narrower intervals than it deserves.
+# features lose. Those of `sobol_indices` take the lengthscales as known; those of the study do not. Neither knows about
+# a kernel that is wrong: a simulator with a jump, or one that varies much faster in one corner, has narrower intervals
+# than it deserves.
 #
 # And indices are shares of a variance over inputs that were taken to be independent. Where they are not, pass draws of
 # them to `propagate`, whose result needs no such assumption.

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .names import CANDIDATES, FIELD_KERNELS, FOURIER_METHODS, METHODS, default_methods, exact_kernel
     from .result import StudyResult, load
     from .runs import KernelScore, Run, Summary
+    from .simulators import UncertaintyStudy, uncertainty
     from .verdict import Verdict
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Run",
     "StudyResult",
     "Summary",
+    "UncertaintyStudy",
     "Verdict",
     "compare",
     "datasets",
@@ -32,6 +34,7 @@ __all__ = [
     "plots",
     "run",
     "tables",
+    "uncertainty",
 ]
 
 _HOMES = {
@@ -42,6 +45,7 @@ _HOMES = {
     "plots": ("plots",),
     "result": ("StudyResult", "load"),
     "runs": ("KernelScore", "Run", "Summary"),
+    "simulators": ("UncertaintyStudy", "uncertainty"),
     "tables": ("tables",),
     "verdict": ("Verdict",),
 }

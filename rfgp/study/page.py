@@ -2,58 +2,14 @@
 
 from __future__ import annotations
 
-import base64
-import io
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from string import Template
-from typing import TYPE_CHECKING, Any
 
 from ..diagnostics.measurement import Measurement
 from . import plots
+from .html import document, image, pairs, table
 from .record import StudyRecord
 from .verdict import Verdict
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-_DOCUMENT = Template("""<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>$title</title>
-<style>
-body { font: 16px/1.5 system-ui, sans-serif; color: #222; background: #fff; max-width: 66rem; margin: 0 auto;
-  padding: 1rem; overflow-wrap: break-word; }
-h1 { font-size: 1.5rem; line-height: 1.25; margin: .5rem 0; }
-h2 { font-size: 1.15rem; margin: 2rem 0 .5rem; border-bottom: 1px solid #ddd; padding-bottom: .2rem; }
-.verdict { border-left: 4px solid #0072b2; background: #f3f7fa; padding: .6rem 1rem; margin: 1rem 0; }
-.verdict p { font-size: 1.1rem; font-weight: 600; margin: .2rem 0; }
-.verdict ul { margin: .5rem 0; padding-left: 1.2rem; }
-.box { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .25rem .6rem; text-align: right; white-space: nowrap; border-bottom: 1px solid #eee; }
-th { border-bottom: 1px solid #888; font-weight: 600; }
-th:first-child, td:first-child { text-align: left; }
-tbody + tbody tr:first-child td { border-top: 1px solid #999; }
-.wrap td { white-space: normal; text-align: left; vertical-align: top; }
-.wrap td:first-child { white-space: nowrap; color: #555; }
-.figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 20rem), 1fr)); gap: 1rem; }
-figure { margin: 0; }
-img { max-width: 100%; height: auto; display: block; }
-pre { overflow-x: auto; background: #f6f6f6; padding: .6rem; font-size: .8rem; line-height: 1.35; }
-.note { color: #555; font-size: .85rem; }
-@media print { body { max-width: none; font-size: 10pt; } .box, pre { overflow: visible; white-space: pre-wrap; }
-  figure, tr, .verdict { break-inside: avoid; } }
-</style>
-</head>
-<body>
-$body
-</body>
-</html>
-""")
 
 _MEANINGS = {
     "KL to exact": "KL(approximate, exact) of the latent function, summed over up to 1,000 test rows. 0 is exact; "
@@ -92,9 +48,9 @@ def html(result: StudyRecord) -> str:
         *_outputs(result),
         *_kernels(result),
         "<h2>What the numbers mean</h2>",
-        _pairs({name: meaning for name, meaning in _MEANINGS.items() if name in shown}),
+        pairs({name: meaning for name, meaning in _MEANINGS.items() if name in shown}),
         "<h2>The data</h2>",
-        _pairs(
+        pairs(
             {
                 name: value
                 for name, value in data.items()
@@ -106,10 +62,10 @@ def html(result: StudyRecord) -> str:
         f"<pre>{escape(str(result.training))}</pre>",
         "<h2>To repeat it</h2>",
         f"<pre>{escape(command(result))}</pre>",
-        _pairs(result.settings),
-        _pairs({**result.environment["versions"], **{k: v for k, v in result.environment.items() if k != "versions"}}),
+        pairs(result.settings),
+        pairs({**result.environment["versions"], **{k: v for k, v in result.environment.items() if k != "versions"}}),
     ]
-    return _DOCUMENT.substitute(title=escape(f"{data['name']}: study"), body="\n".join(filter(None, parts)))
+    return document(f"{data['name']}: study", parts)
 
 
 def command(result: StudyRecord) -> str:
@@ -153,7 +109,7 @@ def _models(result: StudyRecord, measure: str, label: str) -> str:
     errors = {name: estimate.error for name, estimate in estimates.items()}
     figure, axes = plots.figure(1, 1, 4.6, 2.6)
     plots.estimates(means, errors, xlabel=label, ax=axes[0, 0])
-    return _image(figure, f"{label} of the best approximation, the exact model and the baselines")
+    return image(figure, f"{label} of the best approximation, the exact model and the baselines")
 
 
 def _panel(result: StudyRecord, panel: tuple[str, str, float | None], by_time: bool) -> str:
@@ -161,14 +117,7 @@ def _panel(result: StudyRecord, panel: tuple[str, str, float | None], by_time: b
     figure, axes = plots.figure(1, 1, 4.6, 4.2)
     result.draw(*panel, by_time, axes[0, 0])
     plots.legend(figure, [axes[0, 0]], columns=2)
-    return _image(figure, f"{panel[1]} by {'time' if by_time else 'number of features'}")
-
-
-def _image(figure: Figure, name: str) -> str:
-    buffer = io.BytesIO()
-    figure.savefig(buffer, format="png", dpi=130)
-    text = base64.b64encode(buffer.getvalue()).decode()
-    return f'<figure><img alt="{escape(name, quote=True)}" src="data:image/png;base64,{text}"></figure>'
+    return image(figure, f"{panel[1]} by {'time' if by_time else 'number of features'}")
 
 
 def _methods(result: StudyRecord) -> str:
@@ -182,7 +131,7 @@ def _methods(result: StudyRecord) -> str:
         "predict_seconds": "predict (s)",
     }
     header = ["method", "features", *measures.values(), "train (s)"]
-    return f'{_table(header, result.rows(measures))}<p class="note">{escape(result.notes)}.</p>'
+    return f'{table(header, result.rows(measures))}<p class="note">{escape(result.notes)}.</p>'
 
 
 def _outputs(result: StudyRecord) -> list[str]:
@@ -199,7 +148,7 @@ def _outputs(result: StudyRecord) -> list[str]:
     names = [verdict.method, "exact", *(run.method for run in result.baselines)]
     header = ["target", *(f"{m}, {name}" for name in names for m in ("RMSE", "MNLL", "coverage"))]
     note = '<p class="note">In units of the targets; of the approximation the first seed.</p>'
-    return ["<h2>Each target</h2>", _table(header, blocks), note]
+    return ["<h2>Each target</h2>", table(header, blocks), note]
 
 
 def _method(result: StudyRecord, verdict: Verdict) -> tuple[str, int | None]:
@@ -213,27 +162,4 @@ def _kernels(result: StudyRecord) -> list[str]:
         return []
     rows = [[c.kernel, f"{c.nlpd:.4g}", str(Measurement(c.behind, c.behind_error))] for c in result.kernels]
     header = ["kernel", "NLPD of left-out rows", "behind the best"]
-    return ["<h2>Kernels</h2>", _table(header, [rows])]
-
-
-def _table(header: Sequence[str], blocks: Iterable[Iterable[Sequence[str]]]) -> str:
-    """A table that scrolls in a box of its own."""
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in header)
-    bodies = "".join(f"<tbody>{''.join(f'<tr>{_cells(row)}</tr>' for row in block)}</tbody>" for block in blocks)
-    return f'<div class="box"><table><thead><tr>{head}</tr></thead>{bodies}</table></div>'
-
-
-def _cells(row: Sequence[str]) -> str:
-    return "".join(f"<td>{escape(cell)}</td>" for cell in row)
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    """Names and values, a row each."""
-    rows = "".join(f"<tr>{_cells([name, _text(value)])}</tr>" for name, value in values.items())
-    return f'<div class="box"><table class="wrap"><tbody>{rows}</tbody></table></div>'
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, dict):
-        return ", ".join(f"{name}: {item}" for name, item in value.items())
-    return ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return ["<h2>Kernels</h2>", table(header, [rows])]

@@ -110,7 +110,20 @@ def test_studies_run(arguments, tmp_path, monkeypatch):
     x = np.random.default_rng(0).uniform(size=(60, 3))
     np.savetxt("houses.csv", np.column_stack([x, x.sum(-1)]), delimiter=",", header="rooms,area,age,price", comments="")
     np.savez("images.npz", pixels=x, labels=np.arange(60) % 2)
+    if "inputs.toml" in arguments:
+        write_simulator(x)
+        assert main(arguments) == 0
+        return
     assert main([*arguments, *SMALL]) == 0
+
+
+def write_simulator(x):
+    """Runs of a beam near what the page says of its inputs, and the file of the page."""
+    (described,) = [b.text for b in blocks(ROOT / "docs" / "uncertainty_studies.rst") if "[inputs]" in b.text]
+    Path("inputs.toml").write_text(textwrap.dedent(described))
+    width, height, load = (np.array([0.046, 0.092, 600.0]) + np.array([0.008, 0.016, 1000.0]) * x).T
+    runs = np.column_stack([width, height, np.linspace(1.9, 2.1, len(x)), load, 6e-6 * load / width / height**2])
+    np.savetxt("runs.csv", runs, delimiter=",", header="width,height,length,load,stress", comments="")
 
 
 def test_commands_of_tables_run_in_the_order_of_the_pages(tmp_path, monkeypatch):

@@ -383,6 +383,9 @@ def studies():
     assert result.verdict().choice in ("exact", "approximate", "linear", "trivial")
     assert not study.compare(result, result).settings
     result.figure()
+    x = np.random.default_rng(0).random((12, 1))
+    found = study.uncertainty(x, x[:, 0] ** 2)
+    assert isinstance(found, study.UncertaintyStudy) and "trusted" in str(found)
     assert len(datasets.load_wind().window((20, 65), (-90, 10), "mercator").shape) == 2
 
 

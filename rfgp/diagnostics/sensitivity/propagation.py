@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import scipy
 import torch
 from torch import Generator, Tensor
 
@@ -66,15 +67,42 @@ class Propagation:
         return (self.input_std.square() + self.model_std.square()).sqrt()
 
     def quantile(self, level: float) -> Estimate:
-        """The quantile of f(X) over the inputs, with its posterior."""
-        return _estimate(self.values.quantile(checks.share("level", level), dim=1))
+        r"""The quantile of f(X) over the inputs, with its posterior and the error of N points.
+
+        Of each function it is the order statistic of a level :math:`u_s \sim \mathrm{Beta}(N p, N (1 - p))`.
+
+        Source: Rubin (1981), the Bayesian bootstrap.
+        """
+        share, count = checks.share("level", level), self.values.shape[1]
+        ranks = self._drawn(count * share, count * (1.0 - share)) * (count - 1)
+        values, low = self.values.sort(dim=1).values, ranks.long().clamp_max(max(count - 2, 0))
+        high, weight = (low + 1).clamp_max(count - 1), ranks - low
+        row = torch.arange(len(values))
+        weight = weight.reshape(-1, *[1] * (values.dim() - 2))
+        samples = torch.lerp(values[row, low], values[row, high], weight.to(values))
+        return Estimate(self.values.quantile(share, dim=1).mean(0), samples)
 
     def exceedance(self, threshold: float) -> Estimate:
-        """The probability over the inputs that f(X) exceeds a threshold, with its posterior."""
+        r"""The probability over the inputs that f(X) exceeds a threshold, with its posterior and the error of N points.
+
+        Of each function, which exceeds it at n of N points, it is a draw of
+        :math:`\mathrm{Beta}(n + \tfrac12, N - n + \tfrac12)`, Jeffreys' posterior.
+        """
         limit = checks.number(threshold)
         if math.isnan(limit):
             raise ValueError(f"expected a number for threshold, got {threshold!r}; in the units of the targets")
-        return _estimate((self.values > limit).to(self.values.dtype).mean(1))
+        above = (self.values > limit).sum(1).double()
+        samples = self._drawn(above + 0.5, self.values.shape[1] - above + 0.5)
+        return Estimate(above.mean(0) / self.values.shape[1], samples.to(self.values))
+
+    def _drawn(self, a: float | Tensor, b: float | Tensor) -> Tensor:
+        """Values of Beta distributions at equally spaced levels, one for each function, in a fixed order."""
+        count = len(self.values)
+        order = torch.randperm(count, generator=Generator().manual_seed(0))
+        spaced = ((order + 0.5) / count).double()
+        if isinstance(a, Tensor):
+            spaced = spaced.reshape(-1, *[1] * (a.dim() - 1)).expand(a.shape)
+        return torch.as_tensor(scipy.stats.beta.ppf(spaced.numpy(), a, b))
 
 
 @torch.no_grad()
@@ -124,10 +152,6 @@ def propagate(
         drawn = torch.cat([group(x)[:, outputs:] for group in source.functions(count)], dim=-1)
     values = drawn.mT if mean.dim() == 1 else drawn.unflatten(-1, (-1, outputs)).transpose(0, 1)
     return Propagation(mean.mean(0), mean.std(0, correction=0), variance.mean(0).sqrt(), x, values)
-
-
-def _estimate(samples: Tensor) -> Estimate:
-    return Estimate(samples.mean(0), samples)
 
 
 def _shown(estimate: Estimate) -> list[str]:

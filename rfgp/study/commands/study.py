@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..._support import optional
 from .. import tables
 from ..tables.formats import SUFFIXES
+from . import simulator
 from .options import add_reading, integer, integers, names, number, reading
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ if TYPE_CHECKING:
 
 DESCRIPTION = (
     "Compare random features with the exact Gaussian process: divergence from it, error, and time. Prints a table and "
-    "a verdict, and writes report.html, results.json and study.png."
+    "a verdict, and writes report.html, results.json and study.png. With distributions of inputs in a TOML file: study "
+    "the uncertainty of a simulator by its runs; prints a page, and writes study.html, indices.csv and next_runs.csv."
 )
 
 _TABLE_OPTIONS = ("missing", "separator", "decimal", "header", "sheet", "drop")
@@ -35,7 +37,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target",
         help="name or index of the target column of a table, several with commas, or name of the array of an NPZ file",
     )
-    add("--inputs", help="name of the array of inputs of an NPZ file (default: x)")
+    add(
+        "--inputs",
+        help="a TOML file with distributions of the inputs of a simulator, or name of the array of inputs of an NPZ "
+        "file (default: x)",
+    )
     add("--task", choices=("classification", "regression"), help="(default: classification for integers and strings)")
     add_reading(parser, "impute")
     add("--drop", type=names, help="columns of a table that are not looked at, separated by commas")
@@ -88,6 +94,8 @@ def run(options: argparse.Namespace) -> int:
     from ..plots.base import check_installed
     from ..result import FILES
 
+    if simulator.is_simulator(options):
+        return simulator.run(options)
     check_installed()
     optional.require("pandas", "pandas", "means over seeds")
     data = _data(options)

@@ -15,6 +15,7 @@ import rfgp
 from rfgp.diagnostics.sensitivity import (
     Empirical,
     Normal,
+    Propagation,
     Uniform,
     derivative_sensitivities,
     main_effects,
@@ -167,3 +168,18 @@ def test_long_tails_and_constant_columns_are_not_refused():
     values = torch.linspace(-0.5, 1.5, 100)
     values[0], values[-1] = -1e3, 1e3
     assert sobol_indices(model, [Empirical(values), Normal(4.0, 0.1)], num_functions=2).mean.value.isfinite()
+
+
+def test_intervals_of_quantiles_and_probabilities_count_the_error_of_points():
+    generator, points, level, limit = torch.Generator().manual_seed(3), 100, 0.8, 1.0
+    truth = {"quantile": math.sqrt(2.0) * torch.erfinv(torch.tensor(2.0 * level - 1.0)).item()}
+    truth["exceedance"] = 0.5 * math.erfc(limit / math.sqrt(2.0))
+    inside = dict.fromkeys(truth, 0)
+    for _ in range(200):
+        x = torch.randn(points, 1, generator=generator)
+        known = Propagation(x.mean(), x.std(), torch.zeros(()), x, x.mT.expand(100, points))
+        for name, estimate in (("quantile", known.quantile(level)), ("exceedance", known.exceedance(limit))):
+            low, high = estimate.interval()
+            inside[name] += bool(low <= truth[name] <= high)
+    error = math.sqrt(0.05 * 0.95 / 200)
+    assert all(abs(count / 200 - 0.95) < 3.5 * error for count in inside.values())

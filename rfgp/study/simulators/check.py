@@ -1,0 +1,49 @@
+"""Whether an emulator can be trusted: every run by the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .emulator import Emulator
+
+_LEVEL, _WIDTH = 0.95, 1.959964
+_MOST_WIDENED = 3.0
+
+
+@dataclass(frozen=True)
+class Check:
+    """How well every run is predicted by the others, for each of T outputs.
+
+    :param rmse: the root mean squared error, in the units of the outputs, (T,).
+    :param explained: the share of the variance of the runs that is predicted, (T,).
+    :param coverage: the share of the runs inside 95 % intervals, (T,).
+    :param spread: by what the standard deviations are multiplied from here on, (T,): one where coverage is what chance
+        allows for, else so much that 95 % are inside.
+    :param worst: the place of the run that is farthest outside its interval, (T,), and its distance in standard
+        deviations, ``farthest``.
+    """
+
+    rmse: Tensor
+    explained: Tensor
+    coverage: Tensor
+    spread: Tensor
+    worst: Tensor
+    farthest: Tensor
+
+
+@torch.no_grad()
+def checked(emulator: Emulator, y: Tensor) -> Check:
+    """The check of an emulator by the outputs (N, T) of its runs."""
+    mean, variance = emulator.left_out()
+    error, distance = y - mean, (y - mean) / variance.sqrt()
+    count = (~y.isnan()).sum(0)
+    coverage = (distance.abs() <= _WIDTH).sum(0).double() / count
+    chance = 2.0 * (_LEVEL * (1.0 - _LEVEL) / count).sqrt()
+    needed = (distance.abs().nanquantile(_LEVEL, dim=0) / _WIDTH).clamp(1.0, _MOST_WIDENED)
+    spread = torch.where(coverage < _LEVEL - chance, needed, 1.0)
+    square, whole = error.square().nanmean(0), (y - y.nanmean(0)).square().nanmean(0)
+    farthest, worst = distance.abs().nan_to_num(0.0).max(0)
+    return Check(square.sqrt(), 1.0 - square / whole, coverage, spread, worst, farthest)

@@ -1,0 +1,78 @@
+"""Runs of a simulator in a file, and what is known of its inputs in another."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ...sklearn.frames.cells import decimal_of, recognized
+from ..tables.files import AS_RECOGNIZED, open_table
+
+if TYPE_CHECKING:
+    import pandas
+
+_EXAMPLE = '[inputs]\nlength = "uniform(1, 2)"'
+_NUMBERS = ("integer", "number", "boolean", "empty")
+
+
+@dataclass(frozen=True)
+class Files:
+    """What a table of runs and a description of inputs say: the arguments of :func:`rfgp.study.uncertainty`."""
+
+    x: pandas.DataFrame
+    y: pandas.DataFrame
+    inputs: dict[str, Any]
+    thresholds: dict[str, float]
+
+
+def read(runs: str | Path, description: str | Path, outputs: Sequence[str] | None = None) -> Files:
+    """Read a table whose columns are inputs and outputs, and a TOML file that describes the inputs.
+
+    :param runs: a file as :func:`rfgp.study.tables.read` takes it.
+    :param description: a table ``[inputs]`` with a distribution for each input, and optionally ``[thresholds]`` with a
+        number for outputs.
+    :param outputs: the columns that are outputs; default: all other columns of numbers.
+    :raises ValueError: for names that the table does not have, cells that are no numbers, or other TOML.
+    """
+    import pandas as pd
+
+    inputs, thresholds = _described(Path(description))
+    raw = open_table(str(runs), AS_RECOGNIZED)
+    mark = decimal_of(raw.frame, raw.name, "." if raw.reading.separator == "," else None) or "."
+    cells = {str(name): recognized(raw.frame[name], mark) for name in raw.frame.columns}
+    named = [*inputs, *(outputs or ()), *thresholds]
+    for name in named:
+        if name not in cells:
+            close = difflib.get_close_matches(name, cells, n=1)
+            advice = f"did you mean {close[0]!r}?" if close else "name columns of the table"
+            raise ValueError(f"expected columns of {raw.name} ({', '.join(cells)}), got {name!r}; {advice}")
+        if cells[name].kind not in _NUMBERS:
+            raise ValueError(f"expected numbers in {name!r} of {raw.name}, got {cells[name].kind}; correct its cells")
+    others = [name for name in cells if name not in inputs and cells[name].kind in _NUMBERS]
+    chosen = list(outputs) if outputs else others
+    if not chosen:
+        raise ValueError(f"expected a column of {raw.name} that is no input, got none; add the outputs")
+    x = pd.DataFrame({name: cells[name].values for name in inputs}, dtype=np.float64)
+    y = pd.DataFrame({name: cells[name].values for name in chosen}, dtype=np.float64)
+    return Files(x, y, inputs, thresholds)
+
+
+def _described(path: Path) -> tuple[dict[str, Any], dict[str, float]]:
+    """The tables of a TOML file."""
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"expected TOML in {path}, got {error}; such as {_EXAMPLE!r}") from None
+    inputs, thresholds = content.pop("inputs", None), content.pop("thresholds", {})
+    if content or not isinstance(inputs, dict) or not inputs:
+        got = f"[{next(iter(content))}]" if content else "none" if not inputs else repr(inputs)
+        raise ValueError(f"expected [inputs] and optionally [thresholds] in {path}, got {got}; such as {_EXAMPLE!r}")
+    if not isinstance(thresholds, dict) or not all(type(value) in (int, float) for value in thresholds.values()):
+        raise ValueError(f"expected numbers by the names of outputs in [thresholds] of {path}, got {thresholds}")
+    return inputs, {name: float(value) for name, value in thresholds.items()}

@@ -1,0 +1,43 @@
+"""Which runs to do next: those that leave the least variance."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ...diagnostics.sensitivity.inputs import points
+from ...diagnostics.sensitivity.sampled import levels
+
+if TYPE_CHECKING:
+    from .emulator import Emulator
+    from .runs import Runs
+
+_NUM_CANDIDATES = 512
+
+
+@torch.no_grad()
+def next_runs(emulator: Emulator, runs: Runs, count: int) -> tuple[Tensor, Tensor]:
+    r"""Inputs (count, d), one after the other, and the standard deviations (1 + count, T) before and after each.
+
+    .. math:: x_{m + 1} = \arg\min_x \sum_t \frac{1}{\sigma_t^2}\, E_X\,
+        \mathrm{Var}\big(f_t(X) \mid x_1, \dots, x_m, x\big)
+
+    Candidates and X are Sobol' points of the distributions of the inputs, and :math:`\sigma_t` is the standard
+    deviation of the runs. Standard deviations are roots of means over X, in the units of the outputs.
+
+    Source: Cohn (1996); Sacks et al. (1989), integrated mean squared error.
+    """
+    candidates = points(list(runs.inputs.values()), levels(_NUM_CANDIDATES, len(runs.inputs), seed=0))
+    covariance, noise = emulator.covariances(candidates)
+    chosen, left = [], [covariance.diagonal(dim1=-2, dim2=-1).mean(-1)]
+    for _ in range(count):
+        variance = covariance.diagonal(dim1=-2, dim2=-1) + noise.unsqueeze(-1)
+        gain = (covariance.square().mean(-2) / variance).sum(0)
+        best = int(gain.argmax())
+        column = covariance[..., best]
+        covariance = covariance - column.unsqueeze(-1) * (column / variance[:, best, None]).unsqueeze(-2)
+        chosen.append(best)
+        left.append(covariance.diagonal(dim1=-2, dim2=-1).mean(-1))
+    return candidates[chosen], torch.stack(left).clamp_min(0.0).sqrt() * emulator.unit

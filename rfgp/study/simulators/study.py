@@ -1,0 +1,165 @@
+"""An uncertainty study of a simulator in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Generator, Tensor
+
+from ..._support import checks, optional
+from ...diagnostics.sensitivity import Propagation, main_effects, propagate, sobol_indices
+from ...diagnostics.sensitivity.inputs import points
+from ...diagnostics.sensitivity.sampled import levels
+from ...linalg.sampling import drawing_from
+from .check import checked
+from .emulator import Emulator
+from .findings import Findings
+from .next_runs import next_runs
+from .report import html
+from .runs import runs_of
+from .words import page
+
+if TYPE_CHECKING:
+    import pandas
+
+_NUM_FUNCTIONS, _NUM_POINTS, _NUM_DRAWS, _NUM_NEXT = 128, 1024, 4096, 5
+
+
+@dataclass(frozen=True)
+class UncertaintyStudy(Findings):
+    """What runs of a simulator tell about it, from :func:`uncertainty`.
+
+    Printed, it is a page of words and tables.
+
+    >>> import numpy as np, rfgp
+    >>> x = np.random.default_rng(0).random((20, 1))
+    >>> study = rfgp.study.uncertainty(x, x[:, 0] ** 2)
+    >>> mean, std = study.predict([[0.5]])
+    >>> round(mean.item(), 2)
+    0.25
+
+    :param runs: the runs, with the distributions of the inputs.
+    :param check: how well every run is predicted by the others, for each output.
+    :param sobol: Sobol' indices with their posterior, (T, d).
+    :param effects: main effects, (T, G, d).
+    :param propagation: the distribution of the outputs for uncertain inputs.
+    :param exceedance: by the name of an output, a threshold, the probability to exceed it, and a 95 % interval.
+    :param next_inputs: the runs to do next, (5, d).
+    :param model_std: what the model does not know, as a standard deviation of each output, before these runs and after
+        each, (6, T).
+    :param emulator: the exact processes of the outputs.
+    """
+
+    emulator: Emulator
+
+    def __str__(self) -> str:
+        return page(self)
+
+    def predict(self, x: Any) -> tuple[Tensor, Tensor]:
+        """Means and standard deviations of the outputs at inputs x.
+
+        :param x: inputs (M, d), an array or a data frame with the columns of the runs.
+        :returns: two tensors (M, T), or (M,) for one output, in float64 and the units of the outputs.
+        :raises ValueError: for other columns.
+        """
+        names = list(self.runs.inputs)
+        if hasattr(x, "columns"):
+            absent = [name for name in names if name not in x.columns]
+            if absent:
+                raise ValueError(f"expected the columns {', '.join(names)}, got none of the name {absent[0]}; add it")
+            x = x[names].to_numpy(dtype=float)
+        values = checks.finite(checks.inputs(checks.real_tensor(x, "x"), len(names)), "x")
+        mean, variance = self.emulator.moments(values.double().cpu())
+        std = variance.sqrt()
+        return (mean, std) if len(self.runs.outputs) > 1 else (mean.squeeze(-1), std.squeeze(-1))
+
+    def to_frame(self) -> pandas.DataFrame:
+        """Sobol' indices with 95 % intervals as a pandas DataFrame, a row for each output and input."""
+        frame = self.sobol.to_frame()
+        frame["output"] = [self.runs.outputs[t - 1] for t in frame["output"]]
+        return frame
+
+    def next_runs(self) -> pandas.DataFrame:
+        """The runs to do next as a pandas DataFrame, a column for each input."""
+        optional.require("pandas", "study", "data frames")
+        import pandas as pd
+
+        return pd.DataFrame(self.next_inputs.numpy(), columns=list(self.runs.inputs))
+
+    def report(self, path: str | Path) -> Path:
+        """Write the study as one HTML file with figures, and return its path.
+
+        :raises ImportError: without matplotlib.
+        """
+        checks.path("path", path)
+        place = Path(path)
+        place.write_text(html(self), encoding="utf-8")
+        return place
+
+
+def uncertainty(
+    x: Any, y: Any, inputs: Any = None, *, thresholds: Mapping[str, float] | None = None, seed: int = 0
+) -> UncertaintyStudy:
+    r"""Study a simulator by its runs: which inputs matter, how uncertain its outputs are, and what to run next.
+
+    .. math:: y_t = f_t(x), \qquad S_k = \frac{\mathrm{Var}\, E[f(X) \mid X_k]}{\mathrm{Var}\, f(X)}
+
+    Each output has an exact Gaussian process, whose kernel, RBF or Matern-5/2 with effects of single inputs, has the
+    largest evidence; its parameters are drawn from their posterior. Every run is predicted by the others. Where fewer
+    of these than 95 % intervals should have are inside, the posterior is widened.
+
+    :param x: inputs of 10 to 2,000 runs, (N, d), a data frame or an array.
+    :param y: their outputs, (N,) or (N, T), NaN where a run has none.
+    :param inputs: distributions of the inputs, by name or in order, of :mod:`rfgp.diagnostics.sensitivity`,
+        scipy.stats or torch.distributions, or in words such as "normal(10, 2)"; default, also of inputs that are not
+        named: uniform over the range of the runs.
+    :param thresholds: by the name of an output, the value for which the probability to exceed it is wanted.
+    :param seed: the seed of all random numbers.
+    :raises ValueError: for other shapes, unknown names, columns of text or of one value, infinite numbers, or inputs
+        far outside the runs.
+
+    Source: Oakley and O'Hagan (2004); Le Gratiet, Cannamela and Iooss (2014), intervals of Sobol' indices.
+
+    >>> import numpy as np, rfgp
+    >>> x = np.random.default_rng(0).random((40, 2))
+    >>> study = rfgp.study.uncertainty(x, x[:, 0] + x[:, 1] ** 2, {"length": "uniform(0, 1)", "load": "normal(.5, .1)"})
+    >>> study.sobol.first.value.argmax().item()
+    0
+    """
+    random = Generator().manual_seed(checks.seed(seed))
+    runs = runs_of(x, y, inputs)
+    limits = _limits(thresholds, runs.outputs)
+    distributions = runs.inputs
+    emulator = Emulator(runs.x, runs.y, random)
+    check = checked(emulator, runs.y)
+    emulator.spread = check.spread
+    with drawing_from(random):
+        sobol = sobol_indices(
+            emulator, distributions, second_order=False, num_functions=_NUM_FUNCTIONS, num_points=_NUM_POINTS
+        )
+        effects = main_effects(emulator, distributions, 25, num_functions=_NUM_FUNCTIONS, num_points=128)
+        draws = points(list(distributions.values()), levels(_NUM_DRAWS, len(distributions), seed=1))
+        known = propagate(emulator, draws, num_functions=_NUM_FUNCTIONS)
+    probabilities = {name: _exceedance(known, runs.outputs.index(name), value) for name, value in limits.items()}
+    return UncertaintyStudy(
+        runs, check, sobol, effects, known, probabilities, *next_runs(emulator, runs, _NUM_NEXT), emulator
+    )
+
+
+def _limits(thresholds: Mapping[str, float] | None, outputs: tuple[str, ...]) -> dict[str, float]:
+    if thresholds is None:
+        return {}
+    checks.instance("thresholds", thresholds, Mapping, "a mapping", f'such as {{"{outputs[0]}": 1.0}}')
+    for name in thresholds:
+        if name not in outputs:
+            raise ValueError(f"expected names among {', '.join(outputs)} in thresholds, got {name!r}; name an output")
+    return {name: checks.number(value) for name, value in thresholds.items()}
+
+
+def _exceedance(known: Propagation, place: int, threshold: float) -> tuple[float, float, float, float]:
+    estimate = known.exceedance(threshold)
+    low, high = estimate.interval()
+    return threshold, float(estimate.value[place]), float(low[place]), float(high[place])

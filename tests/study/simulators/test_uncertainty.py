@@ -1,0 +1,183 @@
+"""Uncertainty studies of simulators: exact processes, their check, indices, quantiles and the next runs."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from scipy import stats
+
+import rfgp
+from rfgp.__main__ import main
+from rfgp.study.simulators.check import checked
+from rfgp.study.simulators.emulator import Emulator
+from rfgp.study.simulators.process import covariance
+
+LOW, HIGH = np.array([1e9, 0.001, -2.0]), np.array([3e9, 0.003, 2.0])
+INPUTS = {"modulus": "uniform(1e9, 3e9)", "width": stats.norm(0.002, 0.0003)}
+
+
+def outputs(x):
+    """Two outputs of inputs in the unit cube: one is additive, the other has an interaction."""
+    return np.column_stack([1e6 * (3.0 * x[:, 0] + np.sin(3.0 * x[:, 1])), 1e-3 * x[:, 0] * np.exp(x[:, 2])])
+
+
+def table(count=60, seed=0):
+    """Runs in the units of a simulator."""
+    unit = stats.qmc.LatinHypercube(3, seed=seed).random(count)
+    x = pd.DataFrame(LOW + (HIGH - LOW) * unit, columns=["modulus", "width", "offset"])
+    return x, pd.DataFrame(outputs(unit), columns=["force", "flow"])
+
+
+@pytest.fixture(scope="module")
+def study():
+    return rfgp.study.uncertainty(*table(), INPUTS, thresholds={"force": 3e6})
+
+
+def test_indices_and_moments_are_those_of_many_runs(study):
+    levels = stats.qmc.Sobol(3, seed=1).random(2**15)
+    normal = (stats.norm(0.002, 0.0003).ppf(levels[:, 1]) - LOW[1]) / (HIGH[1] - LOW[1])
+    y = outputs(np.column_stack([levels[:, 0], normal, levels[:, 2]]))
+    force_of_modulus = np.var(3e6 * levels[:, 0]) / np.var(y[:, 0])
+    low, high = study.sobol.first.interval(0.99)
+    assert low[0, 0] - 1e-3 <= force_of_modulus <= high[0, 0] + 1e-3
+    assert study.sobol.total.value[0, 2] < 1e-3 and study.sobol.total.interval()[0][0, 2] == 0.0
+    whole = torch.from_numpy(y.std(0))
+    assert ((study.propagation.mean - torch.from_numpy(y.mean(0))).abs() < 0.01 * whole).all()
+    for level in (0.05, 0.5):
+        low, high = study.propagation.quantile(level).interval(0.99)
+        truth = torch.from_numpy(np.quantile(y, level, axis=0))
+        assert ((low <= truth) & (truth <= high)).all()
+    _, value, low, high = study.exceedance["force"]
+    assert low <= (y[:, 0] > 3e6).mean() <= high and low < value < high
+
+
+def test_predictions_are_those_of_runs_that_were_not_seen(study):
+    x, y = table(400, seed=5)
+    mean, std = study.predict(x[["offset", "modulus", "width"]])
+    error = torch.from_numpy(y.to_numpy()) - mean
+    assert (error.square().mean(0).sqrt() < 0.02 * torch.from_numpy(y.to_numpy()).std(0)).all()
+    assert ((error.abs() < 3.0 * std).double().mean(0) > 0.95).all()
+
+
+def test_left_out_runs_are_those_of_processes_without_them():
+    x, y = (torch.from_numpy(part.to_numpy()) for part in table(15))
+    emulator = Emulator(x, y[:, :1], torch.Generator().manual_seed(0))
+    (process, *_), mean, variance = emulator.outputs[0], [], []
+    matrix = covariance(process.x, process.x, process.parameters, process.kind)
+    noise = process.parameters.noise
+    for i in range(len(x)):
+        rest = [j for j in range(len(x)) if j != i]
+        solved = torch.linalg.solve(matrix[rest][:, rest] + noise * torch.eye(len(rest)), matrix[rest][:, [i]])
+        mean.append((solved.mT @ process.y[rest]).squeeze())
+        variance.append((matrix[i, i] + noise - matrix[[i]][:, rest] @ solved).squeeze())
+    found_mean, found_variance = process.left_out()
+    torch.testing.assert_close(found_mean, torch.stack(mean), rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(found_variance, torch.stack(variance), rtol=1e-3, atol=1e-8)
+
+
+def test_functions_drawn_have_the_moments_of_the_emulator():
+    x, y = (torch.from_numpy(part.to_numpy()) for part in table(12))
+    emulator = Emulator(x, y, torch.Generator().manual_seed(0))
+    emulator.spread = torch.tensor([1.0, 2.0], dtype=torch.float64)
+    at = torch.from_numpy(table(5, seed=2)[0].to_numpy())
+    mean, variance = emulator.moments(at)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        groups = [group(at).unflatten(-1, (-1, 2)) for group in emulator.functions(8000)]
+    drawn = torch.cat([group[:, 1:] for group in groups], dim=1)
+    torch.testing.assert_close(torch.stack([group[:, 0] for group in groups]).mean(0), mean)
+    error = (drawn.var(1) / len(drawn[0])).sqrt()
+    assert ((drawn.mean(1) - mean).abs() < 4.5 * error).all()
+    ratios = drawn.var(1) / variance  # each of the eight groups has random waves of its own
+    assert abs(ratios.mean() - 1.0) < 3.0 * ratios.std() / math.sqrt(8.0)
+
+
+def test_failed_runs_are_left_out_of_their_output_only():
+    x, y = table(30)
+    y.loc[::5, "flow"] = math.nan
+    study = rfgp.study.uncertainty(x, y)
+    assert study.emulator.left_out()[0].isnan().sum(0).tolist() == [0, 6]
+    assert "assumed: the range of the runs" in str(study)
+
+
+def test_intervals_that_are_too_narrow_are_widened():
+    y = torch.randn(400, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y[::7, 1] = math.nan
+    emulator = SimpleNamespace(left_out=lambda: (torch.zeros_like(y), torch.tensor([0.25, 1.0])))
+    check = checked(emulator, y)
+    assert float(check.spread[0]) == pytest.approx(2.0, abs=0.2) and float(check.spread[1]) == 1.0
+
+
+def test_a_run_that_went_wrong_is_named():
+    x, y = table(60)
+    y.loc[6, "force"] += 2e7
+    page = str(rfgp.study.uncertainty(x, y["force"]))
+    assert "Look at run 7" in page and "is predicted badly" in page
+
+
+def test_the_next_runs_leave_less_variance(study):
+    assert study.next_runs().columns.tolist() == ["modulus", "width", "offset"]
+    assert (study.model_std.diff(dim=0) < 0.0).all()
+
+
+def test_the_page_and_the_report_say_the_same(study, tmp_path):
+    page, report = str(study), study.report(tmp_path / "study.html").read_text()
+    for words in (
+        "Can the emulator be trusted?",
+        "Which inputs matter?",
+        "What should be run next?",
+        "force",
+        "offset",
+    ):
+        assert words in page and words in report
+    assert report.count("<img") == 4
+    assert study.to_frame()["output"].unique().tolist() == ["force", "flow"]
+
+
+def test_files_and_the_command(study, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pd.concat(table(), axis=1).to_csv("runs.csv", index=False)
+    (tmp_path / "inputs.toml").write_text(
+        '[inputs]\nmodulus = "uniform(1e9, 3e9)"\n'
+        'width = {distribution = "normal", mean = 0.002, sd = 0.0003}\noffset = "uniform(-2, 2)"\n'
+        "[thresholds]\nforce = 3e6\n"
+    )
+    assert main(["study", "runs.csv", "--inputs", "inputs.toml"]) == 0
+    assert "force" in capsys.readouterr().out
+    assert sorted(path.name for path in (tmp_path / "study-results").iterdir()) == [
+        "indices.csv",
+        "next_runs.csv",
+        "study.html",
+    ]
+    assert main(["study", "runs.csv", "--inputs", "inputs.toml"]) == 2
+    assert "expected a directory without study.html" in capsys.readouterr().err
+    (tmp_path / "inputs.toml").write_text('[inputs]\nmodulos = "uniform(1e9, 3e9)"\n')
+    assert main(["study", "runs.csv", "--inputs", "inputs.toml", "--force"]) == 2
+    assert "did you mean 'modulus'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda x, y: (x, y.iloc[:-1]), "expected x and y of as many rows"),
+        (lambda x, y: (x.iloc[:5], y.iloc[:5]), "expected at least 10 runs"),
+        (lambda x, y: (x.assign(kind="a"), y), "expected numbers in x"),
+        (lambda x, y: (x.assign(width=1.0), y), "different values of the input width"),
+        (lambda x, y: (x, y.assign(flow=2.0)), "different values of the output flow"),
+        (lambda x, y: (x, y.assign(flow=math.inf)), "expected finite numbers in the output flow"),
+        (lambda x, y: (x, y.assign(flow=math.nan)), "expected 10 runs with the output flow"),
+        (lambda x, y: (x, y, {"widht": "uniform(0, 1)"}), "did you mean 'width'?"),
+        (lambda x, y: (x, y, {"width": "uniform(1, 3)"}), "expected width near the training inputs"),
+        (lambda x, y: (x, y, ["uniform(0, 1)"]), "expected 3 distributions"),
+        (lambda x, y: (x, y, "uniform(0, 1)"), "expected distributions by name"),
+        (lambda x, y: (x.to_numpy(), y, {"width": "uniform(0, 1)"}), "a distribution for each of the 3 columns"),
+    ],
+)
+def test_what_is_refused(change, words):
+    with pytest.raises(ValueError, match=words.replace("?", r"\?")):
+        rfgp.study.uncertainty(*change(*table(20)))
