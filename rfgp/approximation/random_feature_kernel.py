@@ -163,7 +163,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     @property
     def input_dim(self) -> int:
         """The number of columns that ``active_dims`` leave; a ValueError where a map has not been made yet."""
-        return map_holders(self)[0].made_map().input_dim
+        return self.parts[0].input_dim if self.parts else map_holders(self)[0].made_map().input_dim
 
     @property
     def exact_parts(self) -> list[Any]:

@@ -1137,3 +1137,12 @@ def test_last_dim_is_batch_raises():
     kernel = rfgp.approximate(polynomial(), WIDTH, input_dim=4)
     with pytest.raises(ValueError, match="last_dim_is_batch"):
         kernel.forward(inputs(3).float(), inputs(3).float(), last_dim_is_batch=True)
+
+
+@pytest.mark.parametrize("method", ["landmarks", "fourier_grid", "fourier"])
+def test_a_kernel_around_others_has_their_input_dim(method):
+    scaled = rfgp.approximate(ScaleKernel(RBFKernel()), 16, method=method, train_inputs=inputs(40, 2))
+    tasks = rfgp.approximate(
+        gpytorch.kernels.MultitaskKernel(RBFKernel(), num_tasks=2), 16, method=method, train_inputs=inputs(40, 2)
+    )
+    assert scaled.input_dim == tasks.input_dim == 2
