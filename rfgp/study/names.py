@@ -104,3 +104,30 @@ def default_methods(kernel: str) -> tuple[str, ...]:
     if kernel.startswith(("polynomial", "linear")):
         return METHODS
     return FOURIER_METHODS + (("optimized_maclaurin:real", "optimized_maclaurin:ctr") if kernel == "rbf" else ())
+
+
+_SPOKEN = {
+    "auto": "the method with the smallest predicted error of the kernel",
+    "fourier": "random Fourier features (Rahimi and Recht, 2007)",
+    "fourier_orthogonal": "orthogonal random Fourier features (Yu et al., 2016)",
+    "fourier_hadamard": "random Fourier features by Hadamard transforms",
+    "fourier_qmc": "Fourier features of quasi-random frequencies",
+    "fourier_grid": "equispaced Fourier features",
+    "landmarks": "landmarks, also called inducing points (Nyström)",
+    "gaussian": "Gaussian sketch of the polynomial",
+    "rademacher": "Rademacher sketch of the polynomial",
+    "tensor_srht": "TensorSRHT: subsampled Hadamard transforms",
+    "tensor_sketch": "TensorSketch (Pham and Pagh, 2013)",
+    "optimized_maclaurin": "Maclaurin series with optimized numbers of features",
+}
+_FORMS = {"complex": "complex features", "ctr": "complex features, written as real ones", "real": "real features"}
+
+
+def spoken(method: str) -> str:
+    """A method in words; its own name where there are none.
+
+    >>> spoken("tensor_sketch:real")
+    'TensorSketch (Pham and Pagh, 2013); real features'
+    """
+    name, _, form = method.partition(":")
+    return "; ".join([_SPOKEN.get(name, name), *([_FORMS[form]] if form in _FORMS else [])])

@@ -8,6 +8,7 @@ from html import escape
 from ..diagnostics.measurement import Measurement
 from . import plots
 from .html import document, image, pairs, table
+from .names import spoken
 from .record import StudyRecord
 from .verdict import Verdict
 
@@ -47,6 +48,8 @@ def html(result: StudyRecord) -> str:
         _methods(result),
         *_outputs(result),
         *_kernels(result),
+        "<h2>What the methods are</h2>",
+        pairs({method: spoken(method) for method in result.settings["methods"]}),
         "<h2>What the numbers mean</h2>",
         pairs({name: meaning for name, meaning in _MEANINGS.items() if name in shown}),
         "<h2>The data</h2>",
@@ -94,9 +97,7 @@ def _verdict(verdict: Verdict) -> str:
 def _figures(result: StudyRecord) -> str:
     measures = {"error": f"test {result.error_name}", "mnll": "test MNLL"}
     drawn = [_models(result, *item) for item in measures.items()]
-    drawn += [_panel(result, panel, by_time=False) for panel in result.panels()]
-    drawn += [_panel(result, panel, by_time=True) for panel in result.panels()[:3]]
-    return f'<div class="figures">{"".join(drawn)}</div>'
+    return f'<div class="figures">{"".join(drawn)}{_divergence(result)}</div>'
 
 
 def _models(result: StudyRecord, measure: str, label: str) -> str:
@@ -112,12 +113,13 @@ def _models(result: StudyRecord, measure: str, label: str) -> str:
     return image(figure, f"{label} of the best approximation, the exact model and the baselines")
 
 
-def _panel(result: StudyRecord, panel: tuple[str, str, float | None], by_time: bool) -> str:
-    """A measure of all methods, with a legend of its own."""
+def _divergence(result: StudyRecord) -> str:
+    """How far from the exact model every method is, by its time."""
     figure, axes = plots.figure(1, 1, 4.6, 4.2)
-    result.draw(*panel, by_time, axes[0, 0])
+    panel = result.panels()[0]
+    result.draw(*panel, True, axes[0, 0])
     plots.legend(figure, [axes[0, 0]], columns=2)
-    return image(figure, f"{panel[1]} by {'time' if by_time else 'number of features'}")
+    return image(figure, f"{panel[1]} by time")
 
 
 def _methods(result: StudyRecord) -> str:
