@@ -69,6 +69,13 @@ def several_draws():
     return single(GaussianLikelihood(), num_draws=2), x, x.sum(-1), None
 
 
+def on_a_grid():
+    x = inputs()
+    kernel = rfgp.approximate(ScaleKernel(RBFKernel()).double(), 25, method="fourier_grid", train_inputs=x)
+    model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood().double(), gpytorch.means.ConstantMean().double())
+    return model, x, torch.sin(5.0 * x.sum(-1)), None
+
+
 def known_noise():
     x = inputs()
     noise = 0.1 + x[:, 0]
@@ -116,6 +123,7 @@ def missing_correlated():
 CASES = (
     one_output,
     several_draws,
+    on_a_grid,
     known_noise,
     classes,
     complex_targets,
