@@ -1,1 +1,1 @@
-"""Benchmarks: scripts of their own, but for the folder ``papers``, which runs as ``python -m benchmarks.papers``."""
+"""Benchmarks: scripts of their own, which ``python -m benchmarks`` and ``python -m benchmarks.papers`` run."""

@@ -99,6 +99,23 @@ def test_a_frame_and_arrays_have_the_same_bits_as_their_partitions(client):
         assert are_same(wanted, rfgp.dask.condition(model(), dask_frame(frame), inputs=COLUMNS, target="y"))
 
 
+def test_sums_of_a_grid_have_the_same_bits(client):
+    frame = table()[["a", "b", "y"]]
+    x = torch.tensor(frame[["a", "b"]].to_numpy())
+
+    def gridded():
+        kernel = rfgp.approximate(RBFKernel(), 25, method="fourier_grid", train_inputs=x)
+        return WeightSpaceGP(kernel, GaussianLikelihood())
+
+    parts = [
+        (x[begin : begin + SIZE], torch.tensor(frame.y.to_numpy())[begin : begin + SIZE])
+        for begin in range(0, ROWS, SIZE)
+    ]
+    with client.as_current():
+        found = rfgp.dask.condition(gridded(), dask_frame(frame), inputs=["a", "b"], target="y")
+    assert are_same(by_threads(gridded(), parts), found)
+
+
 def test_labels_and_noise_come_along(client):
     frame = table()
     cases = {

@@ -69,6 +69,13 @@ def several_draws():
     return single(GaussianLikelihood(), num_draws=2), x, x.sum(-1), None
 
 
+def on_a_grid():
+    x = inputs()
+    kernel = rfgp.approximate(ScaleKernel(RBFKernel()).double(), 25, method="fourier_grid", train_inputs=x)
+    model = rfgp.WeightSpaceGP(kernel, GaussianLikelihood().double(), gpytorch.means.ConstantMean().double())
+    return model, x, torch.sin(5.0 * x.sum(-1)), None
+
+
 def known_noise():
     x = inputs()
     noise = 0.1 + x[:, 0]
@@ -116,6 +123,7 @@ def missing_correlated():
 CASES = (
     one_output,
     several_draws,
+    on_a_grid,
     known_noise,
     classes,
     complex_targets,
@@ -195,25 +203,31 @@ def test_all_ranks_have_the_same_bits(case, folder):
         assert_same(other, first)
 
 
+TRAINED = one_output, on_a_grid
+
+
 def train_in_process(rank, folder):
     start(rank, RANKS, folder)
-    model, *data = one_output()
-    model.covar_module.base_kernel.lengthscale = 0.5 + rank
-    rfgp.passes.broadcast(model)
-    found = rfgp.fit(model, shard_of(rank, *data), max_evaluations=20)
-    torch.save({**model.state_dict(), "evidence": torch.tensor(found.log_marginal_likelihood)}, f"{folder}/{rank}")
+    for case in TRAINED:
+        model, *data = case()
+        model.covar_module.base_kernel.lengthscale = 0.5 + rank
+        rfgp.passes.broadcast(model)
+        found = rfgp.fit(model, shard_of(rank, *data), max_evaluations=20)
+        evidence = {"evidence": torch.tensor(found.log_marginal_likelihood)}
+        torch.save({**model.state_dict(), **evidence}, f"{folder}/{case.__name__}-{rank}")
     torch.distributed.destroy_process_group()
 
 
 def test_training_ends_with_the_same_parameters_on_all_ranks(tmp_path):
     run(train_in_process, tmp_path)
-    first, *others = (torch.load(tmp_path / str(rank)) for rank in range(RANKS))
-    for other in others:
-        assert_same(other, first)
-    model, *data = one_output()
-    model.covar_module.base_kernel.lengthscale = 0.5
-    alone = rfgp.fit(model, batches_of(*data, 0, ROWS), max_evaluations=20)
-    assert float(first["evidence"]) == pytest.approx(alone.log_marginal_likelihood, abs=1.0)
+    for case in TRAINED:
+        first, *others = (torch.load(tmp_path / f"{case.__name__}-{rank}") for rank in range(RANKS))
+        for other in others:
+            assert_same(other, first)
+        model, *data = case()
+        model.covar_module.base_kernel.lengthscale = 0.5
+        alone = rfgp.fit(model, batches_of(*data, 0, ROWS), max_evaluations=20)
+        assert float(first["evidence"]) == pytest.approx(alone.log_marginal_likelihood, abs=1.0)
 
 
 def fail_in_process(rank, folder):

@@ -93,13 +93,6 @@ class ClassStatistics(SufficientStatistics):
         return cls._made(other.targets, none | {"gram": other.gram[groups], "dense": groups})
 
     @classmethod
-    def _made(cls, targets: TargetSums, features: dict[str, Tensor]) -> ClassStatistics:
-        result = object.__new__(cls)
-        result.targets = targets
-        result._hold_features(features)
-        return result
-
-    @classmethod
     def _check_state(cls, state: dict[str, Tensor]) -> None:
         check_held_rows(state)
 

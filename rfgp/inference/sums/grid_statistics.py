@@ -78,13 +78,6 @@ class GridStatistics(SufficientStatistics):
         return self._features() | {"lags": lags}
 
     @classmethod
-    def _made(cls, targets: TargetSums, features: dict[str, Tensor]) -> GridStatistics:
-        result = object.__new__(cls)
-        result.targets = targets
-        result._hold_features(features)
-        return result
-
-    @classmethod
     def of(cls, other: SufficientStatistics) -> GridStatistics:
         if not isinstance(other, GridStatistics):
             raise ValueError(

@@ -194,10 +194,7 @@ class GramStatistics(SufficientStatistics):
 
 def of_grams(gram: Tensor, targets: TargetSums) -> GramStatistics:
     """Statistics with these Gram matrices, (G, D, D), and sums with targets."""
-    result = object.__new__(GramStatistics)
-    result.targets = targets
-    result._hold_features({"gram": gram})
-    return result
+    return GramStatistics._made(targets, {"gram": gram})
 
 
 def with_amplitudes(statistics: SufficientStatistics, amplitudes: Tensor) -> GramStatistics:

@@ -59,6 +59,14 @@ class SufficientStatistics(abc.ABC):
         result._begin(num_features, num_groups, is_complex, shift)
         return result
 
+    @classmethod
+    def _made(cls, targets: TargetSums, features: dict[str, Tensor]) -> Self:
+        """Statistics that hold these sums; nothing is checked."""
+        result = object.__new__(cls)
+        result.targets = targets
+        result._hold_features(features)
+        return result
+
     def _begin(self, num_features: int, num_groups: int, is_complex: bool, shift: Tensor) -> None:
         dtype = torch.complex128 if is_complex else torch.float64
         self.targets = TargetSums.zeros(num_features, num_groups, dtype, shift)
@@ -214,10 +222,7 @@ class SufficientStatistics(abc.ABC):
         return self if observed is None else self._with_targets(self.targets.of_observed(observed))
 
     def _with_targets(self, targets: TargetSums, features: dict[str, Tensor] | None = None) -> Self:
-        result = object.__new__(type(self))
-        result.targets = targets
-        result._hold_features(self._features() if features is None else features)
-        return result
+        return self._made(targets, self._features() if features is None else features)
 
     def update(
         self,
@@ -301,10 +306,7 @@ class SufficientStatistics(abc.ABC):
     @classmethod
     def from_sums(cls, sums: dict[str, Tensor], shift: Tensor) -> Self:
         """Statistics that hold the tensors which :meth:`sums` gives, and the shift (K,)."""
-        result = object.__new__(cls)
-        result.targets = TargetSums._make([*[sums[name] for name in _TARGET_SUMS], shift])
-        result._hold_features(sums)
-        return result
+        return cls._made(TargetSums._make([*[sums[name] for name in _TARGET_SUMS], shift]), sums)
 
     def differentiable(self) -> tuple[Tensor, ...]:
         """The sums that depend on parameters."""

@@ -14,9 +14,11 @@ from ...approximation.map_holder import map_holders
 from ...data.batches import Batch
 from ...inference import GramStatistics
 from ...inference.sums.accumulation import SumGradients
+from ...inference.sums.grid_statistics import GridStatistics
 from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...inference.sums.sum_gradients import with_gradients
 from ...inference.sums.summation import Piece, SumTensors, backward_of
+from ...linalg.frequency_grid import FrequencyGrid
 from ...passes.reducer import Summation
 from ..impropriety import SomeRows
 from .conditioned import summed_state
@@ -112,11 +114,20 @@ class FeatureSummation(Summation[FeatureSums]):
         groups = len(patterns) or max(size[2] for part in parts for size in part.sizes)
         draws = []
         for index, (width, columns, _) in enumerate(first.sizes):
-            total = first.kind(width, columns, groups, *first.kinds, device=device)
+            total = self._empty(first, width, columns, groups, device)
             if sums is not None:
                 total = noise.merged(sums.grouped(patterns)[index], total)
             draws.append(total.all_reduce(ranks))
         return FeatureSums(tuple(draws), patterns, some_rows, input_bounds=bounds)
+
+    def _empty(
+        self, outline: _Outline, width: int, columns: int, groups: int, device: torch.device
+    ) -> SufficientStatistics:
+        """Statistics without rows, of the kind and the size that another rank has."""
+        grid = self.model.summed_grid if self.model.has_grid else None
+        if isinstance(grid, FrequencyGrid):
+            return GridStatistics.of_grid(grid, groups, torch.zeros(columns, dtype=torch.float64, device=device))
+        return outline.kind(width, columns, groups, *outline.kinds, device=device)
 
     def states(self) -> list[dict[str, Tensor]]:
         model = self.model

@@ -1,0 +1,43 @@
+"""Measure everything, or check what is stored: ``python -m benchmarks run``, ``python -m benchmarks check``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from .check import problems
+from .plan import HERE, scripts
+from .runs import run_all
+
+
+def main() -> int:
+    """Run the command; returns 1 where a script failed, or a stored figure is not as it should be."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="run scripts in order, alone; results of this commit are kept")
+    run.add_argument("names", nargs="*", metavar="SCRIPT", help="default: all scripts of the table in README.md")
+    run.add_argument("--quick", action="store_true", help="small sizes, to see that scripts run; give another --out")
+    run.add_argument("--data-dir", help="the directory of the data sets; default: $RFGP_DATA")
+    check = commands.add_parser("check", help="whether results are of one commit, fresh, and what pages say")
+    for command in (run, check):
+        command.add_argument("--out", type=Path, default=HERE / "results", help="the directory of the results")
+    options = parser.parse_args()
+    if options.command == "check":
+        found = problems(options.out)
+        print("\n".join(found) or "all results are of one commit, fresh, and what pages say")
+        return int(bool(found))
+    known = {script.name: script for script in scripts()}
+    unknown = [name for name in options.names if name not in known]
+    if unknown:
+        parser.error(f"expected scripts of the table, got {unknown[0]!r}; among {', '.join(known)}")
+    if options.quick and options.out == HERE / "results":
+        parser.error("expected an --out of its own for --quick, which would replace results")
+    given = ["--data-dir", options.data_dir] if options.data_dir else []
+    failed = run_all([known[name] for name in options.names or known], options.out, options.quick, given)
+    print(f"failed: {', '.join(failed)}" if failed else "all measured")
+    return int(bool(failed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

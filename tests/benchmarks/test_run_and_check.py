@@ -1,0 +1,102 @@
+"""Scripts that run one after the other, and stored figures that are compared with pages and with the code."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+
+import pytest
+
+from benchmarks import check, runs
+from benchmarks.cells import CELLS, Cell, agrees
+from benchmarks.plan import HERE, Script, scripts
+
+SCRIPT = """
+import argparse, json, pathlib
+parser = argparse.ArgumentParser()
+parser.add_argument("--out", type=pathlib.Path)
+parser.add_argument("--quick", action="store_true")
+options = parser.parse_args()
+count = json.loads(options.out.read_text())["count"] if options.out.exists() else 0
+options.out.write_text(json.dumps({"environment": {"commit": "COMMIT"}, "count": count + 1}))
+raise SystemExit(count == FAILS)
+"""
+
+
+def test_the_table_names_every_script_once():
+    names = [script.name for script in scripts()]
+    assert len(set(names)) == len(names) > 40
+    assert all((HERE / f"{name}.py").exists() for name in names)
+    missing = {path.stem for path in HERE.glob("[a-z]*.py")} - set(names)
+    assert missing == {"cells", "check", "common", "grid_peers", "plan", "runs", "steps"}
+    assert [script.wanted for script in scripts() if script.name == "botorch_suites"] == [("--botorch",)]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of scripts, one of which fails."""
+    scripts_folder = tmp_path / "benchmarks"
+    scripts_folder.mkdir()
+    commit = runs.environment()["commit"]
+    for name, fails in (("good", 9), ("bad", 0)):
+        text = SCRIPT.replace("COMMIT", commit).replace("FAILS", str(fails))
+        (scripts_folder / f"{name}.py").write_text(text)
+    monkeypatch.setattr(runs, "HERE", scripts_folder)
+    return tmp_path
+
+
+def test_scripts_run_once_for_a_commit_and_go_on_after_a_failure(folder, capsys):
+    wanted = [
+        Script("good", 1, (), (), False),
+        Script("bad", 1, (), (), False),
+        Script("peer", 1, (), ("--peer",), False),
+    ]
+    out = folder / "results"
+    out.mkdir()
+    (out / "good.json").write_text(json.dumps({"environment": {"commit": "of old"}, "count": 7}))
+    assert runs.run_all(wanted, out, True, []) == ["bad"]
+    assert runs.run_all(wanted, out, True, []) == []
+    assert json.loads((out / "good.json").read_text())["count"] == 1
+    assert json.loads((out / "bad.json").read_text())["count"] == 2
+    record = json.loads((out / runs.RECORD).read_text())
+    assert record["good"]["code"] == 0 and record["good"]["processor_seconds"] > 0.0
+    assert (
+        "measured on this commit" in (printed := capsys.readouterr().out)
+        and "peer: not run, it needs --peer" in printed
+    )
+
+
+def test_results_of_other_commits_and_of_changed_code_are_named(tmp_path, monkeypatch):
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True
+    ).stdout.strip()
+    monkeypatch.setattr(check, "CELLS", [])
+    monkeypatch.setattr(
+        check, "scripts", lambda: [Script("import_time", 1, (), (), False), Script("gone", 1, (), (), False)]
+    )
+    for name, commit in (("import_time", head), ("saving", "0" * 40)):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"environment": {"commit": commit}}))
+    found = check.problems(tmp_path)
+    assert "gone: no result" in found and "results are of 2 commits; measure all on one" in found
+    assert any(problem.startswith("saving:") and "changed since 00000000" in problem for problem in found)
+
+
+def test_a_script_is_measured_by_what_it_imports():
+    names = {path.relative_to(check.ROOT).as_posix() for path in check.imported(HERE / "uncertainty_study.py")}
+    assert {"benchmarks/common.py", "rfgp/study/simulators/process.py", "rfgp/linalg/cholesky_factor.py"} <= names
+    assert not any("dask" in name or "botorch" in name for name in names)
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "holds"), [(".67", 0.6749, True), ("7.6", 7.66, False), ("54", 54.4, True), ("0.5", 0.46, True)]
+)
+def test_a_text_agrees_with_a_value_to_its_digits(text, value, holds):
+    assert agrees(text, value) == holds
+
+
+def test_pages_say_what_results_have(tmp_path):
+    assert [problem for cell in CELLS for problem in cell.problems(check.ROOT, HERE / "results")] == []
+    (tmp_path / "page.md").write_text("It takes 2.3 s.")
+    (tmp_path / "grid.json").write_text('{"seconds": 2.7}')
+    cell = Cell("page.md", r"takes ([\d.]+) s", "grid", lambda content: [content["seconds"]])
+    assert cell.problems(tmp_path, tmp_path) == ["page.md: 2.3 where grid has 2.7"]
