@@ -3,7 +3,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-long smoke demo tutorials benchmarks docs lint format clean
+.PHONY: help test test-long smoke oldest coverage package demo tutorials benchmarks docs lint format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -23,6 +23,26 @@ test-long: $(INSTALLED)  ## run what make test leaves out: the other cases, and 
 
 smoke: $(INSTALLED)  ## run one example of every class and the main paths of users, in a minute
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m smoke tests
+
+oldest:  ## run the smoke tests with the oldest versions that are allowed, in .oldest
+	$(PYTHON) -m venv .oldest
+	.oldest/bin/python -m pip install -q 'torch==2.5.*' 'gpytorch==1.15.2'
+	.oldest/bin/python -m pip install -q -e '.[big,dask,grid,plots,study]' SALib pyro-ppl pytest pytest-xdist
+	OMP_NUM_THREADS=1 .oldest/bin/python -m pytest -n 2 -m smoke --ignore=tests/botorch --ignore=tests/package tests
+
+coverage: $(INSTALLED)  ## run the tests, and show which lines and branches they do not reach
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term-missing:skip-covered tests
+
+package:  ## build the wheel and the sdist into dist, check both, and run the README in an empty environment
+	rm -rf dist .package && $(PYTHON) -m venv .package
+	.package/bin/python -m pip install -q build twine check-wheel-contents
+	.package/bin/python -m build -q
+	.package/bin/twine check --strict dist/*
+	.package/bin/check-wheel-contents dist/*.whl
+	rm -rf .package && $(PYTHON) -m venv .package
+	.package/bin/python -m pip install -q -c constraints.txt torch
+	.package/bin/python -m pip install -q -c constraints.txt "$$(ls dist/*.whl)[study]"
+	.package/bin/python .ci/readme_blocks.py
 
 lint: $(INSTALLED)  ## check style and types
 	$(BIN)/ruff check
@@ -51,5 +71,5 @@ docs: $(INSTALLED)  ## build the documentation; DOCS_FULL=1 runs the tutorials i
 	@echo "docs/_build/html/index.html"
 
 clean:  ## remove the environment and everything generated
-	rm -rf .venv build dist docs/_build demo-results .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv .oldest .package build dist docs/_build demo-results .mypy_cache .pytest_cache .ruff_cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -90,7 +90,7 @@ class ClassStatistics(SufficientStatistics):
             return other
         groups = (other.count > 0).nonzero().squeeze(-1)
         none = cls._no_features(other.gram[:0], len(other.count))
-        return cls._made(other.targets, none | {"gram": other.gram[groups], "dense": groups})
+        return cls.made(other.targets, none | {"gram": other.gram[groups], "dense": groups})
 
     @classmethod
     def _check_state(cls, state: dict[str, Tensor]) -> None:
@@ -221,7 +221,7 @@ class ClassStatistics(SufficientStatistics):
         )
         held = features if weights is None else features * weights.sqrt().unsqueeze(-1)
         none = self._no_features(self._gram[:0], len(count))
-        return self._made(targets, none | {"rows": held, "row_groups": groups})
+        return self.made(targets, none | {"rows": held, "row_groups": groups})
 
     @property
     def limit(self) -> int:

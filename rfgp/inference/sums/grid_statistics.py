@@ -45,7 +45,7 @@ class GridStatistics(SufficientStatistics):
         """Statistics without rows."""
         lags = torch.zeros(num_groups, 2, _size(grid.orders), dtype=torch.float64, device=shift.device)
         targets = TargetSums.zeros(grid.num_features, num_groups, torch.float64, shift)
-        return cls._made(targets, {"lags": lags, "orders": grid.orders.to(shift.device)})
+        return cls.made(targets, {"lags": lags, "orders": grid.orders.to(shift.device)})
 
     @staticmethod
     def _no_features(none: Tensor, num_groups: int) -> dict[str, Tensor]:
@@ -118,16 +118,16 @@ class GridStatistics(SufficientStatistics):
     def of_group(self, group: int) -> GridStatistics:
         part = slice(group, group + 1)
         targets = self.targets.map(lambda sums: sums[part])
-        return self._made(targets, self._features() | {"lags": self._lags[part]})
+        return self.made(targets, self._features() | {"lags": self._lags[part]})
 
     def pooled(self) -> GridStatistics:
         lags = self._lags.sum(0, keepdim=True)
-        return self._made(self.targets.map(lambda sums: sums.sum(0, keepdim=True)), self._features() | {"lags": lags})
+        return self.made(self.targets.map(lambda sums: sums.sum(0, keepdim=True)), self._features() | {"lags": lags})
 
     def empty_group(self) -> GridStatistics:
         lags = torch.zeros_like(self._lags[:1])
         targets = self.targets.map(lambda sums: torch.zeros_like(sums[:1]))
-        return self._made(targets, self._features() | {"lags": lags})
+        return self.made(targets, self._features() | {"lags": lags})
 
     def add(self, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64) -> Self:
         """Add rows by their phases, (n, d)."""

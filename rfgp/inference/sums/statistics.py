@@ -194,7 +194,7 @@ class GramStatistics(SufficientStatistics):
 
 def of_grams(gram: Tensor, targets: TargetSums) -> GramStatistics:
     """Statistics with these Gram matrices, (G, D, D), and sums with targets."""
-    return GramStatistics._made(targets, {"gram": gram})
+    return GramStatistics.made(targets, {"gram": gram})
 
 
 def with_amplitudes(statistics: SufficientStatistics, amplitudes: Tensor) -> GramStatistics:

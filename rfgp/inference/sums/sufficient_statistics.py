@@ -50,28 +50,24 @@ class SufficientStatistics(abc.ABC):
         checks.flag("has_complex_targets", has_complex_targets)
         target_dtype = torch.complex128 if has_complex_targets else torch.float64
         zeros = torch.zeros(num_targets, dtype=target_dtype, device=device)
-        self._begin(num_features, num_groups, is_complex, zeros if shift is None else shift.to(zeros))
+        none = self.empty(num_features, num_groups, is_complex, zeros if shift is None else shift.to(zeros))
+        self.targets = none.targets
+        self._hold_features(none._features())
 
     @classmethod
     def empty(cls, num_features: int, num_groups: int, is_complex: bool, shift: Tensor) -> Self:
         """Statistics without rows, from a shift (K,) in double precision; nothing is checked."""
-        result = object.__new__(cls)
-        result._begin(num_features, num_groups, is_complex, shift)
-        return result
+        dtype = torch.complex128 if is_complex else torch.float64
+        none = torch.zeros(0, num_features, num_features, dtype=dtype, device=shift.device)
+        return cls.made(TargetSums.zeros(num_features, num_groups, dtype, shift), cls._no_features(none, num_groups))
 
     @classmethod
-    def _made(cls, targets: TargetSums, features: dict[str, Tensor]) -> Self:
+    def made(cls, targets: TargetSums, features: dict[str, Tensor]) -> Self:
         """Statistics that hold these sums; nothing is checked."""
         result = object.__new__(cls)
         result.targets = targets
         result._hold_features(features)
         return result
-
-    def _begin(self, num_features: int, num_groups: int, is_complex: bool, shift: Tensor) -> None:
-        dtype = torch.complex128 if is_complex else torch.float64
-        self.targets = TargetSums.zeros(num_features, num_groups, dtype, shift)
-        none = torch.zeros(0, num_features, num_features, dtype=dtype, device=shift.device)
-        self._hold_features(self._no_features(none, num_groups))
 
     @staticmethod
     @abc.abstractmethod
@@ -222,7 +218,7 @@ class SufficientStatistics(abc.ABC):
         return self if observed is None else self._with_targets(self.targets.of_observed(observed))
 
     def _with_targets(self, targets: TargetSums, features: dict[str, Tensor] | None = None) -> Self:
-        return self._made(targets, self._features() if features is None else features)
+        return self.made(targets, self._features() if features is None else features)
 
     def update(
         self,
@@ -306,7 +302,7 @@ class SufficientStatistics(abc.ABC):
     @classmethod
     def from_sums(cls, sums: dict[str, Tensor], shift: Tensor) -> Self:
         """Statistics that hold the tensors which :meth:`sums` gives, and the shift (K,)."""
-        return cls._made(TargetSums._make([*[sums[name] for name in _TARGET_SUMS], shift]), sums)
+        return cls.made(TargetSums._make([*[sums[name] for name in _TARGET_SUMS], shift]), sums)
 
     def differentiable(self) -> tuple[Tensor, ...]:
         """The sums that depend on parameters."""
