@@ -21,7 +21,8 @@ RECORD = "runs.json"
 def run_all(scripts: Sequence[Script], out: Path, quick: bool, given: Sequence[str]) -> list[str]:
     """Measure what has no result of this commit yet; returns the names of scripts that failed.
 
-    A run that is killed goes on where it was: results of this commit are kept, those of others begin anew.
+    A run that is killed goes on where it was: what was begun on this commit is kept, and others begin anew. A result of
+    another commit is put aside, as ``NAME.before``, until there is a new one.
 
     :param given: options for all scripts that know them, such as ``--data-dir``.
     """
@@ -38,15 +39,19 @@ def run_all(scripts: Sequence[Script], out: Path, quick: bool, given: Sequence[s
         if script.wanted:
             print(f"{script.name}: not run, it needs {', '.join(script.wanted)}; run it by hand")
             continue
-        result = out / f"{script.name}.json"
-        if read(result).get("environment", {}).get("commit") != commit:
-            result.unlink(missing_ok=True)
+        result, before = out / f"{script.name}.json", out / f"{script.name}.before"
+        if kept.get("commit") != commit and result.exists():
+            result.replace(before)
+        record[script.name] = {"commit": commit, "quick": quick}
+        write(out / RECORD, record)
         print(f"{script.name}: ", end="", flush=True)
         measured = _run(script, result, quick, given)
         record[script.name] = {"commit": commit, "quick": quick, "environment": environment()} | measured
         write(out / RECORD, record)
         print(f"{measured['wall_seconds']:.0f} s, {measured['processor_seconds']:.0f} s of the processor", flush=True)
-        if measured["code"]:
+        if not measured["code"]:
+            before.unlink(missing_ok=True)
+        else:
             failed.append(script.name)
             print(measured["error"], file=sys.stderr)
     return failed

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ...diagnostics.sensitivity.estimate import Estimate
@@ -15,6 +16,7 @@ _GOOD, _FAIR = 0.99, 0.9
 """Shares of the variance that an emulator of good and of fair quality predicts."""
 _FAR = 5.0
 _MATTERS = 0.01
+_OUTSIDE = 0.02
 _QUANTILES = (0.05, 0.5, 0.95)
 
 
@@ -136,12 +138,19 @@ def _next(study: Findings) -> Section:
 
 
 def _inputs(study: Findings) -> Section:
-    assumed = study.runs.assumed
-    rows = [
-        [name, f"{value}", "assumed: the range of the runs" if name in assumed else "given"]
-        for name, value in study.runs.inputs.items()
-    ]
-    return Section("What was assumed of the inputs?", [], ["input", "distribution", "by"], [rows])
+    rows, sentences = [], []
+    middles = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000.0
+    for k, (name, known) in enumerate(study.runs.inputs.items()):
+        values, runs = known.quantile(middles), study.runs.x[:, k]
+        outside = float(((values < runs.min()) | (values > runs.max())).double().mean())
+        by = "assumed: the range of the runs" if name in study.runs.assumed else "given"
+        rows.append([name, f"{known}", by, f"{outside:.1%}"])
+        if outside > _OUTSIDE:
+            sentences.append(
+                f"{outside:.0%} of {name} is outside the runs, where predictions are guesses: do runs there."
+            )
+    header = ["input", "distribution", "by", "outside the runs"]
+    return Section("What was assumed of the inputs?", sentences, header, [rows])
 
 
 def _with_interval(estimate: Estimate, k: int) -> list[str]:

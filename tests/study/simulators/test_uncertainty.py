@@ -125,6 +125,12 @@ def test_the_next_runs_leave_less_variance(study):
     assert (study.model_std.diff(dim=0) < 0.0).all()
 
 
+def test_inputs_beyond_the_runs_are_named():
+    x, y = table(20)
+    page = str(rfgp.study.uncertainty(x, y["flow"], {"offset": "uniform(-2.5, 2)"}))
+    assert "of offset is outside the runs" in page and "of width is outside" not in page
+
+
 def test_the_page_and_the_report_say_the_same(study, tmp_path):
     page, report = str(study), study.report(tmp_path / "study.html").read_text()
     for words in (
