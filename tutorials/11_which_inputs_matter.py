@@ -200,8 +200,8 @@ print(f"with the radius known to 1 mm: {after.mean:.1f} ± {after.std:.1f} m³/a
 # ## All of it in one call
 #
 # A study of runs needs no choice of a kernel or of features. `rfgp.study.uncertainty` fits exact models, predicts every
-# run by the others, and has indices, main effects, quantiles and the next runs. Its intervals also know that lengthscales
-# are uncertain. Printed, it is a page; `study.report("borehole.html")` writes it with figures.
+# run by the others, and has indices, main effects, quantiles and the next runs. Its intervals also know that
+# lengthscales are uncertain. Printed, it is a page; `study.report("borehole.html")` writes it with figures.
 
 # %%
 study = rfgp.study.uncertainty(x, y, INPUTS, thresholds={"y": LIMIT})
