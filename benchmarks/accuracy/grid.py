@@ -1,0 +1,66 @@
+"""Cells of sets, methods and splits: each is measured in a process of its own, on one thread, and kept."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from common import HERE, add_data_dir, arguments, environment, in_process, resumed, write
+from tqdm import tqdm
+
+from .rows import CLASSES, SETS
+
+PATIENCE = 20
+"""Seconds by the clock for a second of the processor, which may have other work."""
+LIMIT = 60
+"""Processor seconds of a cell: a minute, which is what people give a table."""
+
+
+def grid_arguments(description: str, name: str) -> argparse.ArgumentParser:
+    """The options of a script that measures cells."""
+    parser = arguments(description, name)
+    add_data_dir(parser, required=False)
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), help="default: all")
+    parser.add_argument("--methods", nargs="+", help="default: all")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of the splits; default: 1 2 3")
+    parser.add_argument("--rows", type=int, help="the largest number of training and of test rows; default: all")
+    return parser
+
+
+def methods(module: str, name: str) -> list[str]:
+    """The methods of a module for a set."""
+    found = importlib.import_module(f"accuracy.{module}")
+    return list(found.CLASSES if name in CLASSES else found.NUMBERS)
+
+
+def measure(options: argparse.Namespace, pythons: dict[str, str]) -> dict[str, Any]:
+    """Measure the cells that are missing, the first split of all first.
+
+    :param pythons: the interpreter of each module of methods.
+    """
+    result = resumed(options)
+    where = [] if options.data_dir is None else ["--data-dir", str(Path(options.data_dir).resolve())]
+    where += [] if options.rows is None else ["--rows", str(options.rows)]
+    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent)])
+    result["environment"] = environment() | {"threads": 1, "processor seconds of a cell": LIMIT}
+    for module, name, method, seed in tqdm(list(_cells(options, pythons))):
+        key = f"{name}|{method}|{seed}"
+        if key not in result["cells"]:
+            command = [pythons[module], "-m", "accuracy.cell", module, name, method, str(seed), "--limit", str(LIMIT)]
+            result["cells"][key] = in_process([*command, *where], PATIENCE * LIMIT)
+            write(options.out, result)
+    return result
+
+
+def _cells(options: argparse.Namespace, modules: Iterable[str]) -> Iterable[tuple[str, str, str, int]]:
+    for seed in options.seeds[: 1 if options.quick else None]:
+        for name in options.sets[: 1 if options.quick else None]:
+            for module in modules:
+                for method in methods(module, name)[: 1 if options.quick else None]:
+                    if options.methods is None or method in options.methods:
+                        yield module, name, method, seed
