@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 
+from accuracy import installed, peers
 from accuracy.grid import grid_arguments, measure
 
 
@@ -21,7 +22,7 @@ def main() -> None:
         help="an interpreter with lightgbm, gpboost, xrfm, pytabkit and MuyGPyS; default: this one",
     )
     options = parser.parse_args()
-    measure(options, {"peers": sys.executable, "installed": options.peers_python})
+    measure(options, [(peers, sys.executable), (installed, options.peers_python)])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether stored figures are of one commit, newer than the code that they measure, and equal to what pages say."""
+"""Whether stored figures are of the code as it is, and equal to what pages say."""
 
 from __future__ import annotations
 
@@ -9,28 +9,40 @@ from functools import cache
 from pathlib import Path
 
 from .cells import CELLS
-from .plan import HERE, scripts
-from .runs import RECORD, read
+from .papers.table import is_written
+from .plan import HERE, Script, scripts
+from .runs import read
 
 ROOT = HERE.parent
 
 
 def problems(results: Path) -> list[str]:
-    """What is wrong with the stored results, in words; none where all is well."""
+    """What is wrong with the stored results, in words; none where all is well.
+
+    A result is old where a file has changed since its commit that its script imports, the script itself included.
+    """
     found = []
-    names = [script.name for script in scripts()]
-    files = [path for path in sorted(results.glob("*.json")) if path.name != RECORD]
-    commits = {path: str(read(path).get("environment", {}).get("commit", "")) for path in files}
-    found += [f"{name}: no result" for name in names if results / f"{name}.json" not in commits]
-    found += [f"{path.stem}: no commit" for path, commit in commits.items() if not commit]
-    counts = Counter(commit for commit in commits.values() if commit)
-    if len(counts) > 1:
-        found.append(f"results are of {len(counts)} commits; measure all on one")
-    for path, commit in commits.items():
-        script = HERE / f"{path.stem}.py"
-        if commit and script.exists() and (changed := changed_since(commit, script)):
-            found.append(f"{path.stem}: {changed} of the files that it measures changed since {commit[:8]}")
+    for script in scripts():
+        commit = commit_of(script, results)
+        if not script.result(results).exists():
+            found += [] if script.wanted else [f"{script.name}: no result"]
+        elif not commit:
+            found.append(f"{script.name}: no commit")
+        elif changed := changed_since(commit, script.file):
+            found.append(f"{script.name}: {changed} of the files that it measures changed since {commit[:8]}")
+    if not is_written():
+        found.append("the table of the papers differs from their results: python -m benchmarks.papers --table")
     return found + [problem for cell in CELLS for problem in cell.problems(ROOT, results)]
+
+
+def commits(results: Path) -> Counter[str]:
+    """How many results are of which commit."""
+    return Counter(commit for script in scripts() if (commit := commit_of(script, results)))
+
+
+def commit_of(script: Script, results: Path) -> str:
+    """The commit of a stored result, or nothing."""
+    return str(read(script.result(results)).get("environment", {}).get("commit", ""))
 
 
 def changed_since(commit: str, script: Path) -> int:

@@ -203,7 +203,7 @@ def main() -> None:
     parser = arguments(__doc__, "composition_scaling")
     add_plot(parser)
     parser.add_argument("--width", type=int, default=512, help="number of features")
-    parser.add_argument("--time-limit", type=int, default=400, help="processor seconds for GPyTorch's model")
+    parser.add_argument("--time-limit", type=int, default=60, help="processor seconds for GPyTorch's model")
     parser.add_argument("--memory-limit", type=float, default=8.0, help="GiB of address space for it")
     parser.add_argument("--step", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -275,7 +275,7 @@ def main() -> None:
     add_plot(parser)
     parser.add_argument("--width", type=int, default=512, help="the number of scalar features")
     parser.add_argument("--memory", type=float, default=8.0, help="GiB of address space of the last part")
-    parser.add_argument("--time-limit", type=float, default=300.0, help="seconds for each process")
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for each process")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
     parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--dtype", help=argparse.SUPPRESS)

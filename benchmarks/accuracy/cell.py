@@ -1,4 +1,4 @@
-"""One method on one split, in an interpreter that has the method: ``python -m accuracy.cell MODULE SET METHOD SEED``."""
+"""One method on one split: ``python -m accuracy.cell MODULE SET METHOD SEED``, in an interpreter that has the method."""
 
 from __future__ import annotations
 

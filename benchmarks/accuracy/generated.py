@@ -25,6 +25,4 @@ def missing(generator: np.random.Generator) -> Table:
     return x, np.where(generator.random(y.shape) < 0.2, np.nan, y)
 
 
-GENERATED: dict[str, Callable[[np.random.Generator], Table]] = {
-    make.__name__: make for make in (imbalanced, missing)
-}
+GENERATED: dict[str, Callable[[np.random.Generator], Table]] = {make.__name__: make for make in (imbalanced, missing)}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import importlib
+import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from types import ModuleType
 
 from common import HERE, add_data_dir, arguments, environment, in_process, resumed, write
 from tqdm import tqdm
@@ -31,16 +31,10 @@ def grid_arguments(description: str, name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def methods(module: str, name: str) -> list[str]:
-    """The methods of a module for a set."""
-    found = importlib.import_module(f"accuracy.{module}")
-    return list(found.CLASSES if name in CLASSES else found.NUMBERS)
-
-
-def measure(options: argparse.Namespace, pythons: dict[str, str]) -> dict[str, Any]:
+def measure(options: argparse.Namespace, modules: Sequence[tuple[ModuleType, str]]) -> None:
     """Measure the cells that are missing, the first split of all first.
 
-    :param pythons: the interpreter of each module of methods.
+    :param modules: of methods, each with its interpreter.
     """
     result = resumed(options)
     where = [] if options.data_dir is None else ["--data-dir", str(Path(options.data_dir).resolve())]
@@ -48,19 +42,20 @@ def measure(options: argparse.Namespace, pythons: dict[str, str]) -> dict[str, A
     os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent)])
     result["environment"] = environment() | {"threads": 1, "processor seconds of a cell": LIMIT}
-    for module, name, method, seed in tqdm(list(_cells(options, pythons))):
+    for module, python, name, method, seed in tqdm(list(_cells(options, modules))):
         key = f"{name}|{method}|{seed}"
         if key not in result["cells"]:
-            command = [pythons[module], "-m", "accuracy.cell", module, name, method, str(seed), "--limit", str(LIMIT)]
-            result["cells"][key] = in_process([*command, *where], PATIENCE * LIMIT)
+            command = [python, "-m", "accuracy.cell", module, name, method, str(seed), "--limit", str(LIMIT), *where]
+            result["cells"][key] = in_process(command, PATIENCE * LIMIT)
             write(options.out, result)
-    return result
 
 
-def _cells(options: argparse.Namespace, modules: Iterable[str]) -> Iterable[tuple[str, str, str, int]]:
-    for seed in options.seeds[: 1 if options.quick else None]:
-        for name in options.sets[: 1 if options.quick else None]:
-            for module in modules:
-                for method in methods(module, name)[: 1 if options.quick else None]:
-                    if options.methods is None or method in options.methods:
-                        yield module, name, method, seed
+def _cells(
+    options: argparse.Namespace, modules: Sequence[tuple[ModuleType, str]]
+) -> Iterator[tuple[str, str, str, str, int]]:
+    most = 1 if options.quick else None
+    for seed, name in itertools.product(options.seeds[:most], options.sets[:most]):
+        for module, python in modules:
+            for method in list(module.CLASSES if name in CLASSES else module.NUMBERS)[:most]:
+                if options.methods is None or method in options.methods:
+                    yield module.__name__.rpartition(".")[2], python, name, method, seed

@@ -22,7 +22,7 @@ def halves(rows: Rows, share: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def with_residuals(rows: Rows, model: Any, held: np.ndarray) -> Points:
-    """Predictions of a model without error bars: the variance is that of residuals of rows that it was not fitted to."""
+    """Predictions of a model without error bars: their variance is that of residuals of rows that it has not seen."""
     if rows.num_classes:
         yield "", lambda: all_classes(model.predict_proba(rows.test_x), model.classes_, rows.num_classes)
         return
@@ -101,7 +101,9 @@ def muygps(rows: Rows, neighbors: int = 30) -> Points:
 
     y = rows.y.reshape(-1, 1)
     parts = {
-        "kernel": Matern(smoothness=Parameter(1.5), deformation=Isotropy(l2, length_scale=Parameter(1.0, (0.05, 50.0)))),
+        "kernel": Matern(
+            smoothness=Parameter(1.5), deformation=Isotropy(l2, length_scale=Parameter(1.0, (0.05, 50.0)))
+        ),
         "noise": HomoscedasticNoise(0.01, (1e-5, 1.0)),
         "scale": AnalyticScale(),
     }

@@ -7,9 +7,9 @@ import subprocess
 
 import pytest
 
-from benchmarks import check, runs
+from benchmarks import check, plan, runs
 from benchmarks.cells import CELLS, Cell, agrees
-from benchmarks.plan import HERE, Script, scripts
+from benchmarks.plan import HERE, Paper, Script, scripts
 
 SCRIPT = """
 import argparse, json, pathlib
@@ -25,9 +25,13 @@ raise SystemExit(count == FAILS)
 
 def test_the_table_names_every_script_once():
     names = [script.name for script in scripts()]
-    assert len(set(names)) == len(names) > 40
-    assert all((HERE / f"{name}.py").exists() for name in names)
+    assert len(set(names)) == len(names) > 70
+    assert all(script.file.exists() for script in scripts())
     missing = {path.stem for path in HERE.glob("[a-z]*.py")} - set(names)
+    papers = {path.stem for path in (HERE / "papers").glob("[a-z]*_*.py")} - {"variance_ratios"}
+    assert {script.name for script in scripts() if isinstance(script, Paper)} == papers
+    stored = next(script for script in scripts() if script.name == "szabo_rates").result(HERE / "results")
+    assert stored == HERE / "papers" / "results" / "szabo_rates.json"
     assert missing == {"cells", "check", "common", "grid_peers", "plan", "runs", "steps"}
     assert [script.wanted for script in scripts() if script.name == "botorch_suites"] == [("--botorch",)]
 
@@ -42,22 +46,23 @@ def folder(tmp_path, monkeypatch):
         text = SCRIPT.replace("COMMIT", commit).replace("FAILS", str(fails))
         (scripts_folder / f"{name}.py").write_text(text)
     monkeypatch.setattr(runs, "HERE", scripts_folder)
+    monkeypatch.setattr(plan, "HERE", scripts_folder)
     return tmp_path
 
 
 def test_scripts_run_once_for_a_commit_and_go_on_after_a_failure(folder, capsys):
     wanted = [
-        Script("good", 1, (), (), False),
-        Script("bad", 1, (), (), False),
-        Script("peer", 1, (), ("--peer",), False),
+        Script("good"),
+        Script("bad"),
+        Script("peer", wanted=("--peer",)),
     ]
     out = folder / "results"
     out.mkdir()
     for name in ("good", "bad"):
         (out / f"{name}.json").write_text(json.dumps({"environment": {"commit": "of old"}, "count": 7}))
-    assert runs.run_all(wanted, out, True, []) == ["bad"]
+    assert runs.run_all(wanted, out, True, {}) == ["bad"]
     assert json.loads((out / "bad.before").read_text())["count"] == 7 and not (out / "good.before").exists()
-    assert runs.run_all(wanted, out, True, []) == []
+    assert runs.run_all(wanted, out, True, {}) == []
     assert json.loads((out / "good.json").read_text())["count"] == 1
     assert json.loads((out / "bad.json").read_text())["count"] == 2
     record = json.loads((out / runs.RECORD).read_text())
@@ -68,18 +73,21 @@ def test_scripts_run_once_for_a_commit_and_go_on_after_a_failure(folder, capsys)
     )
 
 
-def test_results_of_other_commits_and_of_changed_code_are_named(tmp_path, monkeypatch):
+def test_results_of_changed_code_and_missing_ones_are_named(tmp_path, monkeypatch):
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True
     ).stdout.strip()
     monkeypatch.setattr(check, "CELLS", [])
     monkeypatch.setattr(
-        check, "scripts", lambda: [Script("import_time", 1, (), (), False), Script("gone", 1, (), (), False)]
+        check,
+        "scripts",
+        lambda: [Script(name) for name in ("import_time", "saving", "gone")] + [Script("far", wanted=("--gpu",))],
     )
     for name, commit in (("import_time", head), ("saving", "0" * 40)):
         (tmp_path / f"{name}.json").write_text(json.dumps({"environment": {"commit": commit}}))
     found = check.problems(tmp_path)
-    assert "gone: no result" in found and "results are of 2 commits; measure all on one" in found
+    assert "gone: no result" in found and not any(problem.startswith("far") for problem in found)
+    assert check.commits(tmp_path) == {head: 1, "0" * 40: 1}
     assert any(problem.startswith("saving:") and "changed since 00000000" in problem for problem in found)
 
 
