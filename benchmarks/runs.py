@@ -16,6 +16,14 @@ from .common import environment, write
 from .plan import HERE, Paper, Script
 
 RECORD = "runs.json"
+WRITTEN = (
+    "benchmarks/results",
+    "benchmarks/figures",
+    "benchmarks/papers/results",
+    "benchmarks/papers/figures",
+    "docs/standard_splits.md",
+)
+"""What scripts write."""
 
 
 def run_all(scripts: Sequence[Script], out: Path, quick: bool, given: Mapping[str, str]) -> list[str]:
@@ -26,7 +34,7 @@ def run_all(scripts: Sequence[Script], out: Path, quick: bool, given: Mapping[st
 
     :param given: values of options, such as ``--data-dir``, for the scripts that know them.
     """
-    if not quick and _git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!benchmarks/figures"):
+    if not quick and _git("status", "--porcelain", "--", ".", *(f":!{path}" for path in WRITTEN)):
         raise SystemExit("expected a work tree without changes, got some; commit them, or pass --quick")
     out.mkdir(parents=True, exist_ok=True)
     commit, failed = environment()["commit"], []

@@ -1,4 +1,4 @@
-"""One method on one split: ``python -m accuracy.cell MODULE SET METHOD SEED``, in an interpreter that has the method."""
+"""One method on one split, in an interpreter that has it: ``python -m accuracy.cell MODULE SET METHOD SEED``."""
 
 from __future__ import annotations
 

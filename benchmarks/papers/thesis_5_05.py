@@ -28,7 +28,7 @@ from .item import Claim, Options
 
 MACLAURIN = tuple(f"optimized_maclaurin:{form}" for form in ("real", "ctr", "complex"))
 METHODS = ("fourier", "fourier_orthogonal", "fourier_hadamard", *MACLAURIN)
-CLAIMS = {"fourier": 4.0, "fourier_orthogonal": 2.0, "fourier_hadamard": 2.0}
+TARGETS = {"fourier": 4.0, "fourier_orthogonal": 2.0, "fourier_hadamard": 2.0}
 MEASURES = {
     "frobenius": "relative Frobenius error",
     "kl": "KL to the exact posterior",
@@ -155,7 +155,7 @@ def report(result: dict[str, Any]) -> None:
     widest = max(width for _, width in measured)
     claims = []
     for method in MACLAURIN:
-        for baseline, target in CLAIMS.items():
+        for baseline, target in TARGETS.items():
             value, error = ratio(*(measured[name, widest]["frobenius"] for name in (baseline, method)))
             verdict = "met" if value >= target else "missed"
             claims.append([method, baseline, f"{value:.2f} ± {error:.2f}", f"{target:g}", verdict])
