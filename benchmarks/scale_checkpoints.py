@@ -82,8 +82,8 @@ def killed(num_rows: int, width: int, folder: Path) -> dict[str, Any]:
         if status != -signal.SIGKILL:
             raise SystemExit(f"expected a fit that still runs, got one that ended with {status}; take more rows")
         left = [entry.stat().st_size for entry in folder.glob(".fit.checkpoint.*.tmp")]
-        known = json.loads(tensor_file.read(path)["about"])["num_rows"] if path.exists() else 0
-        kills.append({"rows in the file": known, "part of a file left": bool(left), "its bytes": left})
+        known = json.loads(tensor_file.read(path)["about"])["num_batches"] if path.exists() else 0
+        kills.append({"batches in the file": known, "part of a file left": bool(left), "its bytes": left})
         print(kills[-1], flush=True)
     subprocess.run([*command, str(result), str(path)], check=True, stdout=subprocess.DEVNULL)
     first, second = (GramStatistics.load(file).state_dict() for file in (alone, result))
