@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from .cells import CELLS
 from .check import commits, problems
 from .plan import HERE, scripts
 from .runs import run_all
@@ -23,10 +24,13 @@ def main() -> int:
     run.add_argument("--botorch", help="a checkout of BoTorch; default: its tests are not run")
     run.add_argument("--device", help="of a GPU; default: what needs one is not run")
     check = commands.add_parser("check", help="whether results are of the code as it is, and pages say what they say")
+    check.add_argument("--write", action="store_true", help="put the numbers of results into the pages, and check then")
     for command in (run, check):
         command.add_argument("--out", type=Path, default=HERE / "results", help="the directory of the results")
     options = parser.parse_args()
     if options.command == "check":
+        for cell in CELLS if options.write else ():
+            cell.write(HERE.parent, options.out)
         found = problems(options.out)
         for commit, count in commits(options.out).most_common():
             print(f"{commit[:12]}: {count} results")

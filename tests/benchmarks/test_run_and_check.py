@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 
@@ -110,3 +111,15 @@ def test_pages_say_what_results_have(tmp_path):
     (tmp_path / "grid.json").write_text('{"seconds": 2.7}')
     cell = Cell("page.md", r"takes ([\d.]+) s", "grid", lambda content: [content["seconds"]])
     assert cell.problems(tmp_path, tmp_path) == ["page.md: 2.3 where grid has 2.7"]
+    cell.write(tmp_path, tmp_path)
+    assert (tmp_path / "page.md").read_text() == "It takes 2.7 s." and cell.problems(tmp_path, tmp_path) == []
+
+
+def test_ratios_are_compared_with_the_last_runs(monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    watch = importlib.import_module("watch")
+    runs_before = [{"commit": str(k), "ratios": {"fit / product": 1.0 + 0.1 * k}} for k in range(3)]
+    assert watch.slower(runs_before, {"fit / product": 1.4, "new / product": 9.0}) == []
+    assert watch.slower(runs_before[:2], {"fit / product": 9.0}) == []
+    (found,) = watch.slower(runs_before, {"fit / product": 1.5})
+    assert found == "fit / product: 1.5, where the last 3 runs have 1.1"
