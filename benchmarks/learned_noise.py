@@ -81,7 +81,7 @@ def learned(
 def main() -> None:
     """Measure all cells, and print the table of the guide."""
     options = common.arguments(__doc__ or "", "learned_noise").parse_args()
-    rows, seeds, dims = (300, 1, (2,)) if options.quick else (ROWS, 2, (2,))
+    rows, seeds, dims = (300, 1, (2,)) if options.quick else (ROWS, 2, (2, 8))
     result: dict[str, Any] = common.resumed(options)
     result["environment"] = common.environment()
     cells = result["cells"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from .common import environment, write
+from .freshness import changed_since
 from .plan import HERE, Paper, Script
 
 RECORD = "runs.json"
@@ -27,10 +28,10 @@ WRITTEN = (
 
 
 def run_all(scripts: Sequence[Script], out: Path, quick: bool, given: Mapping[str, str]) -> list[str]:
-    """Measure what has no result of this commit yet; returns the names of scripts that failed.
+    """Measure what has no result of the present code yet; returns the names of scripts that failed.
 
-    A run that is killed goes on where it was: what was begun on this commit is kept, and others begin anew. A result of
-    another commit is put aside, as ``NAME.before``, until there is a new one.
+    A run that is killed goes on where it was: what was begun on the same code is kept, and others begin anew. A result of
+    other code is put aside, as ``NAME.before``, until there is a new one.
 
     :param given: values of options, such as ``--data-dir``, for the scripts that know them.
     """
@@ -41,15 +42,16 @@ def run_all(scripts: Sequence[Script], out: Path, quick: bool, given: Mapping[st
     for script in scripts:
         record = read(out / RECORD)
         kept = record.get(script.name, {})
-        if kept.get("commit") == commit and kept.get("code") == 0 and kept.get("quick") == quick:
-            print(f"{script.name}: measured on this commit")
+        is_same = "commit" in kept and kept["quick"] == quick and not changed_since(kept["commit"], script.file)
+        if is_same and kept.get("code") == 0:
+            print(f"{script.name}: measured, and nothing has changed")
             continue
         if missing := set(script.wanted) - set(given):
             print(f"{script.name}: not run, it needs {', '.join(sorted(missing))}")
             continue
         result = script.result(out)
         before = result.with_suffix(".before")
-        if kept.get("commit") != commit and result.exists():
+        if not is_same and result.exists():
             result.replace(before)
         record[script.name] = {"commit": commit, "quick": quick}
         write(out / RECORD, record)

@@ -12,6 +12,7 @@ from types import ModuleType
 from common import HERE, add_data_dir, arguments, environment, in_process, resumed, write
 from tqdm import tqdm
 
+from . import cell
 from .rows import CLASSES, SETS
 
 PATIENCE = 20
@@ -45,7 +46,7 @@ def measure(options: argparse.Namespace, modules: Sequence[tuple[ModuleType, str
     for module, python, name, method, seed in tqdm(list(_cells(options, modules))):
         key = f"{name}|{method}|{seed}"
         if key not in result["cells"]:
-            command = [python, "-m", "accuracy.cell", module, name, method, str(seed), "--limit", str(LIMIT), *where]
+            command = [python, "-m", cell.__name__, module, name, method, str(seed), "--limit", str(LIMIT), *where]
             result["cells"][key] = in_process(command, PATIENCE * LIMIT)
             write(options.out, result)
 

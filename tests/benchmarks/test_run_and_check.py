@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from benchmarks import check, plan, runs
+from benchmarks import check, freshness, plan, runs
 from benchmarks.cells import CELLS, Cell, agrees
 from benchmarks.plan import HERE, Paper, Script, scripts
 
@@ -33,7 +33,7 @@ def test_the_table_names_every_script_once():
     assert {script.name for script in scripts() if isinstance(script, Paper)} == papers
     stored = next(script for script in scripts() if script.name == "szabo_rates").result(HERE / "results")
     assert stored == HERE / "papers" / "results" / "szabo_rates.json"
-    assert missing == {"cells", "check", "common", "grid_peers", "plan", "runs", "steps"}
+    assert missing == {"cells", "check", "common", "freshness", "grid_peers", "plan", "runs", "steps"}
     assert [script.wanted for script in scripts() if script.name == "botorch_suites"] == [("--botorch",)]
 
 
@@ -48,6 +48,7 @@ def folder(tmp_path, monkeypatch):
         (scripts_folder / f"{name}.py").write_text(text)
     monkeypatch.setattr(runs, "HERE", scripts_folder)
     monkeypatch.setattr(plan, "HERE", scripts_folder)
+    monkeypatch.setattr(runs, "changed_since", lambda known, file: known != commit)
     return tmp_path
 
 
@@ -69,7 +70,7 @@ def test_scripts_run_once_for_a_commit_and_go_on_after_a_failure(folder, capsys)
     record = json.loads((out / runs.RECORD).read_text())
     assert record["good"]["code"] == 0 and record["good"]["processor_seconds"] > 0.0
     assert (
-        "measured on this commit" in (printed := capsys.readouterr().out)
+        "good: measured, and nothing has changed" in (printed := capsys.readouterr().out)
         and "peer: not run, it needs --peer" in printed
     )
 
@@ -93,7 +94,7 @@ def test_results_of_changed_code_and_missing_ones_are_named(tmp_path, monkeypatc
 
 
 def test_a_script_is_measured_by_what_it_imports():
-    names = {path.relative_to(check.ROOT).as_posix() for path in check.imported(HERE / "uncertainty_study.py")}
+    names = {path.relative_to(freshness.ROOT).as_posix() for path in freshness.imported(HERE / "uncertainty_study.py")}
     assert {"benchmarks/common.py", "rfgp/study/simulators/process.py", "rfgp/linalg/cholesky_factor.py"} <= names
     assert not any("dask" in name or "botorch" in name for name in names)
 
