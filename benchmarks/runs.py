@@ -30,8 +30,8 @@ WRITTEN = (
 def run_all(scripts: Sequence[Script], out: Path, quick: bool, given: Mapping[str, str]) -> list[str]:
     """Measure what has no result of the present code yet; returns the names of scripts that failed.
 
-    A run that is killed goes on where it was: what was begun on the same code is kept, and others begin anew. A result of
-    other code is put aside, as ``NAME.before``, until there is a new one.
+    A run that is killed goes on where it was: what was begun on the same code is kept, and others begin anew. A result
+    of other code is put aside, as ``NAME.before``, until there is a new one.
 
     :param given: values of options, such as ``--data-dir``, for the scripts that know them.
     """
