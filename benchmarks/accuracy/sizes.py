@@ -1,4 +1,4 @@
-"""The estimator with sizes of its own choice, half, and twice the number of landmarks."""
+"""The estimator with sizes of its own choice, and with given numbers of landmarks."""
 
 from __future__ import annotations
 
@@ -8,6 +8,5 @@ from .rows import Method
 NUMBERS: dict[str, Method] = {
     "rfgp": estimator(),
     **{f"rfgp, {count} landmarks": estimator(num_features=count) for count in (256, 512, 1024)},
-    **{f"rfgp, blocks of {size}": estimator(block_size=size) for size in (128, 512)},
 }
 CLASSES = NUMBERS
