@@ -6,8 +6,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from .cells import CELLS
 from .check import commits, problems
+from .pages import CELLS
 from .plan import HERE, scripts
 from .runs import run_all
 

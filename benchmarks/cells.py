@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .runs import read
 
 
@@ -71,65 +69,6 @@ def like(text: str, value: float) -> str:
     >>> like(".67", 0.7049), like("7.6", 7.66), like("1,024", 2048.0)
     ('.70', '7.7', '2,048')
     """
-    written = f"{value:,.{len(text.partition('.')[2])}f}" if "," in text else f"{value:.{len(text.partition('.')[2])}f}"
-    return written.removeprefix("0") if text.startswith(".") else written
-
-
-def _ratios(content: Any) -> list[float]:
-    ratios = [row["error"] / row["boosting"] for row in content["rows"]]
-    return [min(ratios), max(ratios)]
-
-
-def _mean(content: Any, name: str, method: str, measure: str) -> float:
-    """The mean over splits."""
-    cells = [cell for key, cell in content["cells"].items() if key.rpartition("|")[0] == f"{name}|{method}"]
-    return float(np.mean([point[measure] for cell in cells for point in cell.values()]))
-
-
-def _tables(content: Any) -> list[float]:
-    """Error and seconds on kin40k, and the error on rf1."""
-    return [
-        _mean(content, *cell)
-        for cell in (("kin40k", "rfgp", "error"), ("kin40k", "rfgp", "seconds"), ("rf1", "rfgp", "error"))
-    ]
-
-
-def _boosting(content: Any) -> list[float]:
-    """Errors of boosting on kin40k and rf1."""
-    return [_mean(content, name, "boosting, up to 1,000 trees", "error") for name in ("kin40k", "rf1")]
-
-
-def _grid(content: Any) -> list[float]:
-    """Seconds of a fit with an open number of features, and of a map, with its memory in GB, for a Gaussian kernel."""
-    cases = {case["method"]: case for case in content["cases"] if (case["kernel"], case["inputs"]) == ("Gaussian", 2)}
-    whole, fit = cases["fourier_grid"], cases["fourier_grid, open"]
-    return [fit["fit_seconds"], whole["map_seconds"], whole["peak_mb"] / 1000.0]
-
-
-def _study(name: str) -> Callable[[Any], list[float]]:
-    def values(content: Any) -> list[float]:
-        cells = content["cells"][name]
-        seconds = float(np.median([cell["seconds"] for cell in cells]))
-        means = [[float(np.mean(cell[key])) for cell in cells] for key in ("coverage", "index_error", "indices_inside")]
-        return [seconds, *(float(np.mean(column)) for column in means)]
-
-    return values
-
-
-def _row(name: str) -> str:
-    return rf"(?m)^{name} +([\d.]+) +[\d.]+ +([\d.]+)[ ±.\d]*? {{2,}}([\d.]+) +([\d.]+)"
-
-
-CELLS = [
-    Cell("README.md", r"errors at (\.\d+) to (\.\d+) of boosting's", "messy_tables", _ratios),
-    Cell("README.md", r"RMSE ([\d.]+) in ([\d.]+) s, .*; rf1.* lost: ([\d.]+) against", "accuracy_per_second", _tables),
-    Cell("README.md", r"RMSE .* s, boosting ([\d.]+); rf1.* lost: .+ against ([\d.]+)\.", "accuracy_peers", _boosting),
-    Cell("README.md", r"parameters in ([\d.]+) s, a map .* in ([\d.]+) s and ([\d.]+) GB", "fourier_grid", _grid),
-    *(
-        Cell("docs/uncertainty_studies.rst", _row(name), "uncertainty_study", _study(name))
-        for name in (
-            f"{simulator}, {runs} runs" for simulator in ("beam", "Ishigami", "g-function") for runs in (60, 150)
-        )
-    ),
-]
-"""The numbers that are checked."""
+    digits = len(text.partition(".")[2])
+    written = f"{value:,.{digits}f}" if "," in text or abs(value) >= 1000.0 else f"{value:.{digits}f}"
+    return re.sub(r"^(-?)0(?=\.)", r"\1", written) if re.match(r"-?\.", text) else written

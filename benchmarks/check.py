@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from .cells import CELLS
 from .freshness import ROOT, changed_since
+from .pages import CELLS
 from .papers.table import is_written
 from .plan import Script, scripts
 from .runs import read

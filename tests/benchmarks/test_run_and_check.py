@@ -9,7 +9,8 @@ import subprocess
 import pytest
 
 from benchmarks import check, freshness, plan, runs
-from benchmarks.cells import CELLS, Cell, agrees
+from benchmarks.cells import Cell, agrees, like
+from benchmarks.pages import CELLS
 from benchmarks.plan import HERE, Paper, Script, scripts
 
 SCRIPT = """
@@ -33,7 +34,7 @@ def test_the_table_names_every_script_once():
     assert {script.name for script in scripts() if isinstance(script, Paper)} == papers
     stored = next(script for script in scripts() if script.name == "szabo_rates").result(HERE / "results")
     assert stored == HERE / "papers" / "results" / "szabo_rates.json"
-    assert missing == {"cells", "check", "common", "freshness", "grid_peers", "plan", "runs", "steps"}
+    assert missing == {"cells", "check", "common", "freshness", "grid_peers", "pages", "plan", "runs", "steps"}
     assert [script.wanted for script in scripts() if script.name == "botorch_suites"] == [("--botorch",)]
 
 
@@ -106,8 +107,22 @@ def test_a_text_agrees_with_a_value_to_its_digits(text, value, holds):
     assert agrees(text, value) == holds
 
 
+@pytest.mark.parametrize(
+    ("text", "value", "written"),
+    [
+        (".67", 0.7049, ".70"),
+        ("7.6", 7.66, "7.7"),
+        ("1,024", 2048.0, "2,048"),
+        ("-.40", -0.412, "-.41"),
+        ("3", 12.4, "12"),
+    ],
+)
+def test_a_number_is_written_with_the_digits_of_a_text(text, value, written):
+    assert like(text, value) == written and agrees(written, value)
+
+
 def test_pages_say_what_results_have(tmp_path):
-    assert [problem for cell in CELLS for problem in cell.problems(check.ROOT, HERE / "results")] == []
+    assert [problem for cell in CELLS for problem in cell.problems(freshness.ROOT, HERE / "results")] == []
     (tmp_path / "page.md").write_text("It takes 2.3 s.")
     (tmp_path / "grid.json").write_text('{"seconds": 2.7}')
     cell = Cell("page.md", r"takes ([\d.]+) s", "grid", lambda content: [content["seconds"]])
