@@ -115,7 +115,7 @@ def _wide(case: str) -> Values:
     return lambda content: [content["cells"][case][key] for key in keys]
 
 
-WIDE = ("seconds of the mean", "mb", "iterations", "residual", "rmse")
+WIDE = ("seconds of the mean", "mb", "num_iterations", "residual", "rmse")
 
 
 def _calibration(content: Any) -> list[float]:
