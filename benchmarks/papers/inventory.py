@@ -54,14 +54,15 @@ ITEMS = (
         "thesis_4_03",
         "CtR-TensorSRHT has the lowest KL and test error in the same time as real and complex TensorSRHT",
         "MNIST",
-        "1,000 rows for the KL, 5,000 for the error, one processor; (2) complex maps have as low an error, with as many numbers",
+        "1,000 rows for the KL, 5,000 for the error, one processor; (2) complex maps have lower errors at two "
+        "of three widths",
     ),
     Item(
         "T Fig. 4.4",
         "thesis_4_04_05",
         "Variance of CtR-TensorSRHT over that of TensorSketch: more than half of the ratios are below 1 for p <= 5",
         SHARED_DATA,
-        "fewer pairs and draws; (2) letter has 16 columns, and at p = 7 the variance of TensorSketch is the lower one",
+        "fewer pairs and draws; (2) at p = 7 TensorSketch has the lower variance on letter",
     ),
     Item(
         "T Fig. 4.5",
@@ -103,7 +104,7 @@ ITEMS = (
         "thesis_4_10",
         "p = 6, zero-centered: the advantage of CtR sketches diminishes, but they never perform worse",
         "letter (not Mocap, CIFAR-10 and MNIST)",
-        "(1), (2) on letter alone the gain of dense sketches grows: centered rows point in all directions",
+        "(1), (2) on letter alone the gain of dense sketches grows",
     ),
     Item(
         "T Fig. 4.11",
@@ -124,7 +125,7 @@ ITEMS = (
         "thesis_5_01",
         "Variance and bias against the degree: bias decays exponentially, variance too (polynomial: from n = 3 on)",
         "Fashion-MNIST",
-        "(5) 5 subsamples, not 100, and the smallest variances are of the last degrees",
+        "5 subsamples, not 100",
     ),
     Item(
         "T Fig. 5.2",
@@ -192,8 +193,9 @@ ITEMS = (
         "thesis_table_d_1",
         "MNLL and Frobenius error of SRF and optimized Maclaurin features, centered or not, D = 5d",
         "concrete, energy, kin8nm, powerplant, protein, yacht (not Boston, Naval, and the classification sets)",
-        "5 splits, not 10; energy has two outputs, whose MNLL T adds, and ours is of the first; protein is standardized here, "
-        "so that both its rows are centered ones in other units; kernel errors of centered rows are lower than those printed",
+        "5 splits, not 10; energy has two outputs, whose MNLL T seems to add, and ours is of the first; protein is "
+        "standardized here, so that both its rows are centered ones in other units; kernel errors of centered rows are "
+        "lower than those printed",
     ),
     Item(
         "T Fig. 6.2",
@@ -227,7 +229,7 @@ ITEMS = (
         "brault_8_9_10",
         "Efficient curl-free features: time and memory against p",
         "drawn",
-        "(4) ours is faster than the matrix: it forms neither, and its products are those of scalar features",
+        "(4) ours is faster than the matrix",
     ),
     Item(
         "B Fig. 10",

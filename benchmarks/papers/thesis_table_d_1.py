@@ -1,7 +1,7 @@
 """T Table D.1: MNLL and kernel error of SRF and optimized Maclaurin features, centered and not, p = 20, D = 5d.
 
-Rows are raw, centered or not, and then of unit norm, and targets have their mean taken off. The noise variance is that of the largest
-validation likelihood of SRF, from 2^-15 to 2^15, and serves both, as in T 5.4.1.
+Rows are raw, centered or not, and then of unit norm, and targets have their mean taken off. The noise variance is that
+of the largest validation likelihood of SRF, from 2^-15 to 2^15, and serves both, as in T 5.4.1.
 """
 
 from __future__ import annotations
