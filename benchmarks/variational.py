@@ -246,7 +246,7 @@ def main() -> None:
     parser = arguments(__doc__ or "", "variational")
     add_data_dir(parser)
     parser.add_argument("--widths", type=int, nargs="+", default=[128], help="features, or inducing points")
-    parser.add_argument("--rows", type=int, default=6_000, help="letters to train on")
+    parser.add_argument("--rows", type=int, default=18_000, help="letters to train on")
     options: argparse.Namespace = parser.parse_args()
     torch.set_default_dtype(torch.float64)
     result = resumed(options)
