@@ -162,6 +162,58 @@ def at(*paths: tuple[str, ...]) -> Values:
     return values
 
 
+def lines(label: str, *patterns: str) -> str:
+    """A row of a list table, a line for each cell."""
+    return rf"\* - {re.escape(label)}\n" + "".join(rf"\s+- {pattern}\n" for pattern in patterns)
+
+
+def _files(name: str) -> Values:
+    """Errors and densities of models with rows, without, and of landmarks alone."""
+    kinds = ("with rows", "without rows", "landmarks alone")
+    return lambda content: [
+        mean(cell[kind][score] for key, cell in content["cells"].items() if key.startswith(f"{name}|"))
+        for score in ("rmse", "nlpd")
+        for kind in kinds
+    ]
+
+
+def _noise(label: str) -> Values:
+    """Median, quartiles and range of the noise that is found over the true one, and median seconds."""
+
+    def values(content: Any) -> list[float]:
+        own = [cell for key, cell in content["cells"].items() if key.startswith(f"{label}|")]
+        ratios = [cell["ratio"] for cell in own]
+        shares = (0.5, 0.25, 0.75, 0.0, 1.0)
+        return [*np.quantile(ratios, shares).tolist(), float(np.median([cell["seconds"] for cell in own]))]
+
+    return values
+
+
+NOISE = (
+    "evidence, D = 64",
+    "evidence, D = 256",
+    "evidence, D = 1,024",
+    "subset",
+    "blocks",
+    "subset, landmarks with blocks",
+    "blocks, landmarks with blocks",
+)
+BOUNDS = {
+    "learned landmarks": ("weights, learned landmarks, all rows", "weights, learned landmarks"),
+    "landmarks_kmeans": ("weights, landmarks_kmeans",) * 2,
+    "landmarks": ("weights, landmarks",) * 2,
+    "fourier_orthogonal": ("weights, orthogonal Fourier",) * 2,
+    "SVGP, natural gradients": ("SVGP, natural gradients and Adam",) * 2,
+}
+"""Rows of the page, and methods of the script on two classes and on letters."""
+
+
+def _bounds(methods: tuple[str, str]) -> Values:
+    sets = ("drawn, 1,372 x 4", "letters")
+    cells = [f"{name}; 128; {method}" for name, method in zip(sets, methods, strict=True)]
+    return at(*(("cells", cell, key) for cell in cells for key in ("bound", "seconds")))
+
+
 FUNCTIONS = at(*(("seconds", way) for way in ("as one callable", "one by one")))
 PARQUET = ("cells", "rfgp, Parquet", "1000000")
 CELLS = [
@@ -236,6 +288,15 @@ CELLS = [
         )
         for width in ("2,048", "8,192", "16,384")
     ),
+    *(
+        Cell("docs/saving.rst", lines(label, *[NUMBER] * 6), "saving", _files(name))
+        for name, label in (("kin8nm", "kin8nm, 6,554"), ("protein", "protein, 36,584"))
+    ),
+    *(
+        Cell(GUIDE, lines(label, NUMBER, *[f"{NUMBER} to {NUMBER}"] * 2, NUMBER), "learned_noise", _noise(label))
+        for label in NOISE
+    ),
+    *(Cell("docs/variational.rst", row(label, 4), "variational", _bounds(own)) for label, own in BOUNDS.items()),
     Cell(GUIDE, row("direct              2,048", 3), "wide_features", _wide("kin8nm direct 2048")),
     Cell("README.md", r"errors at (\.\d+) to (\.\d+) of boosting's", "messy_tables", _messy),
     Cell(

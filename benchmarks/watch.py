@@ -30,6 +30,8 @@ from rfgp.study import plots
 
 KEPT, ENOUGH, ALLOWED = 10, 3, 1.3
 DIMS, WIDTH = 8, 512
+History = dict[str, dict[str, float]]
+"""Ratios of commits, the oldest first."""
 Work = tuple[Callable[[], Any], Callable[[], Any]]
 """What is watched, and what it is compared with."""
 
@@ -185,24 +187,30 @@ def measured(work: Work, repeats: int) -> float:
     return statistics.median(seconds[0]) / statistics.median(seconds[1])
 
 
-def slower(runs: list[dict[str, Any]], ratios: dict[str, float]) -> list[str]:
+def slower(history: History, ratios: dict[str, float]) -> list[str]:
     """What exceeds the median of earlier runs, in words."""
     found = []
     for name, ratio in ratios.items():
-        known = [run["ratios"][name] for run in runs if name in run["ratios"]]
+        known = list(history.get(name, {}).values())
         if len(known) >= ENOUGH and ratio > ALLOWED * statistics.median(known):
             found.append(f"{name}: {ratio:.3g}, where the last {len(known)} runs have {statistics.median(known):.3g}")
     return found
 
 
-def draw(runs: list[dict[str, Any]], out: Any) -> None:
-    """Every ratio over that of the first run, against runs."""
+def extended(history: History, commit: str, ratios: dict[str, float]) -> History:
+    """The ratios of the last runs and of this one."""
+    return {
+        name: dict([*((c, v) for c, v in history.get(name, {}).items() if c != commit), (commit, ratio)][-KEPT:])
+        for name, ratio in ratios.items()
+    }
+
+
+def draw(history: History, out: Any) -> None:
+    """Every ratio over that of its first run, against runs."""
     figure, axes = plots.figure(1, 1, width=7.0, height=3.6)
-    first, places = runs[0]["ratios"], range(len(runs))
-    for name in runs[-1]["ratios"]:
-        if name in first:
-            axes[0, 0].plot(places, [run["ratios"].get(name, np.nan) / first[name] for run in runs], ".-", label=name)
-    axes[0, 0].set_xticks(places, [run["commit"][:7] for run in runs], rotation=45)
+    for name, runs in history.items():
+        values = list(runs.values())
+        axes[0, 0].plot(list(runs), [value / values[0] for value in values], ".-", label=name)
     axes[0, 0].set_ylabel("ratio, first run = 1")
     axes[0, 0].legend(fontsize=5, ncols=2)
     save_figure(figure, out)
@@ -213,9 +221,9 @@ def main() -> int:
     parser = arguments(__doc__ or "", "watch")
     add_plot(parser)
     options = parser.parse_args()
-    runs = json.loads(options.out.read_text())["runs"] if options.out.exists() else []
+    history = json.loads(options.out.read_text())["ratios"] if options.out.exists() else {}
     if options.plot:
-        draw(runs, options.out)
+        draw(history, options.out)
         return 0
     torch.set_num_threads(1)
     rows, repeats = (2_000, 1) if options.quick else (30_000, 5)
@@ -224,10 +232,8 @@ def main() -> int:
         for name, pair in work:
             ratios[name] = measured(pair, repeats)
             print(f"{name}: {ratios[name]:.3g}", flush=True)
-    found = slower(runs, ratios)
-    commit = environment()["commit"]
-    kept = [run for run in runs if run["commit"] != commit][1 - KEPT :]
-    write(options.out, {"environment": environment(), "runs": [*kept, {"commit": commit, "ratios": ratios}]})
+    found, commit = slower(history, ratios), environment()["commit"][:7]
+    write(options.out, {"environment": environment(), "ratios": extended(history, commit, ratios)})
     print(markdown(["ratio", "now"], [[name, f"{ratio:.3g}"] for name, ratio in ratios.items()]))
     print("\n".join(found) or "nothing is slower than in the last runs")
     return int(bool(found))

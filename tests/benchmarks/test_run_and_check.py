@@ -134,8 +134,11 @@ def test_pages_say_what_results_have(tmp_path):
 def test_ratios_are_compared_with_the_last_runs(monkeypatch):
     monkeypatch.syspath_prepend(str(HERE))
     watch = importlib.import_module("watch")
-    runs_before = [{"commit": str(k), "ratios": {"fit / product": 1.0 + 0.1 * k}} for k in range(3)]
-    assert watch.slower(runs_before, {"fit / product": 1.4, "new / product": 9.0}) == []
-    assert watch.slower(runs_before[:2], {"fit / product": 9.0}) == []
-    (found,) = watch.slower(runs_before, {"fit / product": 1.5})
+    history = {"fit / product": {str(k): 1.0 + 0.1 * k for k in range(3)}}
+    assert watch.slower(history, {"fit / product": 1.4, "new / product": 9.0}) == []
+    assert watch.slower({"fit / product": {"0": 1.0, "1": 1.1}}, {"fit / product": 9.0}) == []
+    (found,) = watch.slower(history, {"fit / product": 1.5})
     assert found == "fit / product: 1.5, where the last 3 runs have 1.1"
+    for k in range(20):
+        history = watch.extended(history, str(k), {"fit / product": 1.0, "new / product": float(k)})
+    assert list(history["fit / product"]) == [str(k) for k in range(10, 20)] == list(history["new / product"])
