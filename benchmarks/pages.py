@@ -259,6 +259,18 @@ CELLS = [
         at(*((*PARQUET, key) for key in ("seconds", "to products", "mb"))),
     ),
     Cell(
+        "docs/what_there_is.md",
+        rf"features take {NUMBER} processor seconds, {NUMBER}\s+times the products alone, and {NUMBER} MB",
+        "scale_rows",
+        at(*((*PARQUET, key) for key in ("seconds", "to products", "mb"))),
+    ),
+    Cell(
+        "docs/chooser.rst",
+        rf"1,024 features in {NUMBER} s and {NUMBER} MB",
+        "scale_rows",
+        at(*((*PARQUET, key) for key in ("seconds", "mb"))),
+    ),
+    Cell(
         MEASURED,
         rf"takes {NUMBER} times the fit in float64, and {NUMBER} times in float32",
         "leave_out_scale",
