@@ -90,14 +90,14 @@ ITEMS = (
         "thesis_4_08_09",
         "p = 3: the errors are the lowest for CtR-TensorSRHT; KL and test error like those of TensorSketch",
         "MNIST (not letter, Mocap, CIFAR-10)",
-        "5 seeds at 2d, one at 4d",
+        "2 seeds at 2d, one at 4d",
     ),
     Item(
         "T Fig. 4.9",
         "thesis_4_08_09",
         "p = 6: CtR-TensorSRHT and TensorSketch perform similarly, the gain over TensorSRHT increases",
         "MNIST (not letter, Mocap, CIFAR-10)",
-        "5 seeds at 2d, one at 4d",
+        "2 seeds at 2d, one at 4d",
     ),
     Item(
         "T Fig. 4.10",
@@ -250,14 +250,14 @@ ITEMS = (
         "brault_12_13",
         "Curl-free ORFF outperforms independent features; curl-ORFF can be better than curl-OVK",
         "drawn; B does not tell the number of waves",
-        "3 seeds; the penalty is the best of a grid for OVK too, which leaves features nothing to regularize",
+        "2 seeds; the penalty is the best of a grid for OVK too, which leaves features nothing to regularize",
     ),
     Item(
         "B Fig. 13",
         "brault_12_13",
         "OVK is more accurate at equal N; ORFF reaches its accuracy with D, and takes more data in the same time",
         "drawn",
-        "3 seeds; (3) the functions are so smooth that the exact kernel needs no more than 3,000 rows",
+        "2 seeds; (3) the functions are so smooth that the exact kernel needs no more than 3,000 rows",
     ),
     Item(
         "B Table 3",
