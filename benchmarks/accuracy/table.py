@@ -63,24 +63,27 @@ def number(values: list[float]) -> str:
 
 
 def best(found: dict[str, Point], column: str, score: str) -> list[float] | None:
-    """The values of the best method of a column."""
-    own = [p[score] for m, p in found.items() if (m == column if column == "rfgp" else m.startswith(column))]
-    return min(own, key=lambda values: sum(values) / len(values), default=None)
+    """The values of the method of a column with the lowest error, or that of another score than seconds."""
+    own = [p for m, p in found.items() if (m == column if column == "rfgp" else m.startswith(column))]
+    by = "error" if score == "seconds" else score
+    chosen = min(own, key=lambda p: sum(p[by]) / len(p[by]), default=None)
+    return None if chosen is None else chosen[score]
 
 
 def summary(cells: Cells, score: str) -> str:
-    """A row for every set and a column for every method, the lowest mean in bold."""
+    """A row for every set and a column for every method, the lowest mean in bold; of seconds means alone."""
     rows = []
     for name in SETS:
         found = points(cells, name)
         values = {column: best(found, column, score) for column in COLUMNS}
         means = {column: sum(own) / len(own) for column, own in values.items() if own}
-        lowest = min(means, key=means.__getitem__, default="")
+        lowest = "" if score == "seconds" else min(means, key=means.__getitem__, default="")
         texts = []
         for column, own in values.items():
-            text = (
-                number(own) if own else next((s for m, s in stopped(cells, name).items() if m.startswith(column)), "")
-            )
+            if not own:
+                text = next((status for m, status in stopped(cells, name).items() if m.startswith(column)), "")
+            else:
+                text = f"{means[column]:.2g}" if score == "seconds" else number(own)
             texts.append(f"**{text}**" if column == lowest else text)
         rows.append([name, *texts, *([PUBLISHED.get(name, "")] if score == "error" else [])])
     return markdown([name_of(score), *COLUMNS, *(["published"] if score == "error" else [])], rows)

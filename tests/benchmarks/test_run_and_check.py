@@ -34,7 +34,18 @@ def test_the_table_names_every_script_once():
     assert {script.name for script in scripts() if isinstance(script, Paper)} == papers
     stored = next(script for script in scripts() if script.name == "szabo_rates").result(HERE / "results")
     assert stored == HERE / "papers" / "results" / "szabo_rates.json"
-    assert missing == {"cells", "check", "common", "freshness", "grid_peers", "pages", "plan", "runs", "steps"}
+    assert missing == {
+        "cells",
+        "check",
+        "common",
+        "freshness",
+        "grid_peers",
+        "pages",
+        "plan",
+        "runs",
+        "standard_splits",
+        "steps",
+    }
     assert [script.wanted for script in scripts() if script.name == "botorch_suites"] == [("--botorch",)]
 
 
