@@ -12,16 +12,38 @@ ROOT = HERE.parent
 
 
 def changed_since(commit: str, script: Path) -> int:
-    """How many files that a script imports, itself included, differ from a commit; all of them for an unknown one."""
+    """How many files that a script imports, itself included, have other code than at a commit; all for an unknown one.
+
+    Docstrings and comments are not measured, and may change.
+    """
     own = {str(path.relative_to(ROOT)) for path in imported(script)}
-    done = subprocess.run(
-        ["git", "diff", "--name-only", commit, "--", "rfgp", "benchmarks"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
+    done = _git("diff", "--name-only", commit, "--", "rfgp", "benchmarks")
+    if done is None:
+        return len(own)
+    return sum(
+        _code(_git("show", f"{commit}:{name}")) != _code((ROOT / name).read_text("utf-8"))
+        for name in own & set(done.split())
     )
-    return len(own) if done.returncode else len(own & set(done.stdout.split()))
+
+
+def _git(*words: str) -> str | None:
+    """What git says, or None where it fails."""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return None if done.returncode else done.stdout
+
+
+def _code(text: str | None) -> str:
+    """The code of a file without its docstrings and comments, to be compared."""
+    tree = ast.parse(text or "")
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
+    return ast.dump(tree)
+
+
+def _is_text(line: ast.stmt) -> bool:
+    return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) and isinstance(line.value.value, str)
 
 
 @cache

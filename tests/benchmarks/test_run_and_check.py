@@ -105,6 +105,11 @@ def test_results_of_changed_code_and_missing_ones_are_named(tmp_path, monkeypatc
     assert any(problem.startswith("saving:") and "changed since 00000000" in problem for problem in found)
 
 
+def test_code_is_compared_without_its_texts():
+    one = freshness._code('"""A."""\ndef f(x):\n    """B."""\n    return x + 1  # C\n')
+    assert one == freshness._code("def f(x):\n    return (x + 1)\n") != freshness._code("def f(x):\n    return x + 2\n")
+
+
 def test_a_script_is_measured_by_what_it_imports():
     names = {path.relative_to(freshness.ROOT).as_posix() for path in freshness.imported(HERE / "uncertainty_study.py")}
     assert {"benchmarks/common.py", "rfgp/study/simulators/process.py", "rfgp/linalg/cholesky_factor.py"} <= names
