@@ -33,7 +33,10 @@ class Cell:
         if found is None or not content:
             missing = "words" if found is None else "results"
             return [f"{self.page}: no {missing} for {self.words!r} of {self.result}"]
-        pairs = zip(found.groups(), self.values(content), strict=True)
+        try:
+            pairs = zip(found.groups(), self.values(content), strict=True)
+        except LookupError as error:
+            return [f"{self.page}: {self.result} has no {error}, of which {self.words!r} speaks"]
         return [
             f"{self.page}: {text} where {self.result} has {value:.6g}"
             for text, value in pairs
@@ -49,7 +52,7 @@ class Cell:
             values = self.values(content)
             for group in reversed(range(found.re.groups)):
                 start, end = found.span(group + 1)
-                page = page[:start] + like(page[start:end], values[group]) + page[end:]
+                page = replaced(page, start, end, like(page[start:end], values[group]))
             path.write_text(page, encoding="utf-8")
 
 
@@ -61,6 +64,17 @@ def agrees(text: str, value: float) -> bool:
     """
     digits = len(text.partition(".")[2])
     return abs(float(text.replace(",", "")) - value) <= 0.5 * 10.0**-digits * (1.0 + 1e-9)
+
+
+def replaced(page: str, start: int, end: int, text: str) -> str:
+    """A page with another text in a place; blanks after it in a table keep the columns where they are.
+
+    >>> replaced("row  11.5    9", 5, 9, "5.4"), replaced("in 11.5 s", 3, 7, "5.4")
+    ('row  5.4     9', 'in 5.4 s')
+    """
+    blanks = len(page[end:]) - len(page[end:].lstrip(" "))
+    kept = max(1, blanks + end - start - len(text)) if blanks > 1 else blanks
+    return page[:start] + text + " " * kept + page[end + blanks :]
 
 
 def like(text: str, value: float) -> str:

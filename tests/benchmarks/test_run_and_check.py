@@ -9,7 +9,7 @@ import subprocess
 import pytest
 
 from benchmarks import check, freshness, plan, runs
-from benchmarks.cells import Cell, agrees, like
+from benchmarks.cells import Cell, agrees, like, replaced
 from benchmarks.pages import CELLS
 from benchmarks.plan import HERE, Paper, Script, scripts
 
@@ -135,6 +135,12 @@ def test_a_text_agrees_with_a_value_to_its_digits(text, value, holds):
 )
 def test_a_number_is_written_with_the_digits_of_a_text(text, value, written):
     assert like(text, value) == written and agrees(written, value)
+
+
+def test_columns_of_tables_stay():
+    assert replaced("row  11.5    9", 5, 9, "5.4") == "row  5.4     9"
+    assert replaced("row  5.4     9", 5, 8, "11.5") == "row  11.5    9"
+    assert replaced("in 11.5 s", 3, 7, "5.4") == "in 5.4 s"
 
 
 def test_pages_say_what_results_have(tmp_path):
