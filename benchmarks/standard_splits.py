@@ -62,8 +62,8 @@ INTRODUCTION = """
     deviations of the target; classes have the error rate and the log loss. Of methods with several settings, such as
     the rate of SVGP, the best on the test rows is shown. A method without error bars has the variance of residuals of
     rows that it was not fitted to. "over 60 s" had no prediction in that time. Published numbers are of other splits.
-    The lowest value is bold. Default sizes are beside others on fold 5 in
-    `benchmarks/results/default_sizes.json`.
+    A number without a standard error is of the first split alone; of the others the lowest is bold. Empty cells are
+    not measured yet.
 
     The cells are in `benchmarks/results/accuracy_per_second.json` and `benchmarks/results/accuracy_peers.json`;
     `python benchmarks/standard_splits.py` writes this page.

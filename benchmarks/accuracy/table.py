@@ -71,13 +71,15 @@ def best(found: dict[str, Point], column: str, score: str) -> list[float] | None
 
 
 def summary(cells: Cells, score: str) -> str:
-    """A row for every set and a column for every method, the lowest mean in bold; of seconds means alone."""
+    """A row for every set and a column for every method, the lowest mean of all splits in bold; of seconds means alone."""
     rows = []
     for name in SETS:
         found = points(cells, name)
         values = {column: best(found, column, score) for column in COLUMNS}
         means = {column: sum(own) / len(own) for column, own in values.items() if own}
-        lowest = "" if score == "seconds" else min(means, key=means.__getitem__, default="")
+        most = max(map(len, filter(None, values.values())), default=0)
+        whole = [column for column, own in values.items() if own and len(own) == most]
+        lowest = "" if score == "seconds" else min(whole, key=means.__getitem__, default="")
         texts = []
         for column, own in values.items():
             if not own:
