@@ -71,7 +71,7 @@ def best(found: dict[str, Point], column: str, score: str) -> list[float] | None
 
 
 def summary(cells: Cells, score: str) -> str:
-    """A row for every set and a column for every method, the lowest mean of all splits in bold; of seconds means alone."""
+    """A row for every set and a column for every method, the lowest mean of all splits in bold; of seconds means."""
     rows = []
     for name in SETS:
         found = points(cells, name)
