@@ -62,8 +62,9 @@ tutorials: $(INSTALLED)  ## run every tutorial
 	@set -e; for script in $(sort $(wildcard tutorials/[0-9]*.py)); do \
 		echo "$$script"; MPLBACKEND=Agg $(BIN)/python "$$script"; done
 
-benchmarks: $(INSTALLED)  ## show the options of every benchmark
-	@set -e; for script in $(sort $(wildcard benchmarks/[a-z]*.py)); do $(BIN)/python "$$script" --help; done
+benchmarks: $(INSTALLED)  ## show how figures are measured and checked
+	$(BIN)/python -m benchmarks run --help
+	$(BIN)/python -m benchmarks check --help
 	$(BIN)/python -m benchmarks.papers --help
 
 docs: $(INSTALLED)  ## build the documentation; DOCS_FULL=1 runs the tutorials in full, as the published pages have them

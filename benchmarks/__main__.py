@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from pathlib import Path
 
-from .check import problems
+from .check import commits, problems
+from .pages import CELLS
 from .plan import HERE, scripts
 from .runs import run_all
 
@@ -19,13 +21,22 @@ def main() -> int:
     run.add_argument("names", nargs="*", metavar="SCRIPT", help="default: all scripts of the table in README.md")
     run.add_argument("--quick", action="store_true", help="small sizes, to see that scripts run; give another --out")
     run.add_argument("--data-dir", help="the directory of the data sets; default: $RFGP_DATA")
-    check = commands.add_parser("check", help="whether results are of one commit, fresh, and what pages say")
+    run.add_argument("--peers-python", help="an interpreter that has the peers; default: those scripts are not run")
+    run.add_argument("--botorch", help="a checkout of BoTorch; default: its tests are not run")
+    run.add_argument("--device", help="of a GPU; default: what needs one is not run")
+    check = commands.add_parser("check", help="whether results are of the code as it is, and pages say what they say")
+    check.add_argument("--write", action="store_true", help="put the numbers of results into the pages, and check then")
     for command in (run, check):
         command.add_argument("--out", type=Path, default=HERE / "results", help="the directory of the results")
     options = parser.parse_args()
     if options.command == "check":
+        for cell in CELLS if options.write else ():
+            with contextlib.suppress(LookupError):  # which the check names
+                cell.write(HERE.parent, options.out)
         found = problems(options.out)
-        print("\n".join(found) or "all results are of one commit, fresh, and what pages say")
+        for commit, count in commits(options.out).most_common():
+            print(f"{commit[:12]}: {count} results")
+        print("\n".join(found) or "all results are of the code as it is, and pages say what they say")
         return int(bool(found))
     known = {script.name: script for script in scripts()}
     unknown = [name for name in options.names if name not in known]
@@ -33,7 +44,8 @@ def main() -> int:
         parser.error(f"expected scripts of the table, got {unknown[0]!r}; among {', '.join(known)}")
     if options.quick and options.out == HERE / "results":
         parser.error("expected an --out of its own for --quick, which would replace results")
-    given = ["--data-dir", options.data_dir] if options.data_dir else []
+    named = ("data_dir", "peers_python", "botorch", "device")
+    given = {f"--{name.replace('_', '-')}": getattr(options, name) for name in named if getattr(options, name)}
     failed = run_all([known[name] for name in options.names or known], options.out, options.quick, given)
     print(f"failed: {', '.join(failed)}" if failed else "all measured")
     return int(bool(failed))

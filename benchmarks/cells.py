@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from .runs import read
 
 
@@ -35,12 +33,27 @@ class Cell:
         if found is None or not content:
             missing = "words" if found is None else "results"
             return [f"{self.page}: no {missing} for {self.words!r} of {self.result}"]
-        pairs = zip(found.groups(), self.values(content), strict=True)
+        try:
+            pairs = zip(found.groups(), self.values(content), strict=True)
+        except LookupError as error:
+            return [f"{self.page}: {self.result} has no {error}, of which {self.words!r} speaks"]
         return [
             f"{self.page}: {text} where {self.result} has {value:.6g}"
             for text, value in pairs
             if not agrees(text, value)
         ]
+
+    def write(self, root: Path, results: Path) -> None:
+        """Put the numbers of the file into the page, with the digits that it has."""
+        path = root / self.page
+        page = path.read_text(encoding="utf-8")
+        found, content = re.search(self.words, page), read(results / f"{self.result}.json")
+        if found is not None and content:
+            values = self.values(content)
+            for group in reversed(range(found.re.groups)):
+                start, end = found.span(group + 1)
+                page = replaced(page, start, end, like(page[start:end], values[group]))
+            path.write_text(page, encoding="utf-8")
 
 
 def agrees(text: str, value: float) -> bool:
@@ -50,61 +63,26 @@ def agrees(text: str, value: float) -> bool:
     (True, False)
     """
     digits = len(text.partition(".")[2])
-    return abs(float(text) - value) <= 0.5 * 10.0**-digits * (1.0 + 1e-9)
+    return abs(float(text.replace(",", "")) - value) <= 0.5 * 10.0**-digits * (1.0 + 1e-9)
 
 
-def _ratios(content: Any) -> list[float]:
-    ratios = [row["error"] / row["boosting"] for row in content["rows"]]
-    return [min(ratios), max(ratios)]
+def replaced(page: str, start: int, end: int, text: str) -> str:
+    """A page with another text in a place; blanks after it in a table keep the columns where they are.
+
+    >>> replaced("row  11.5    9", 5, 9, "5.4"), replaced("in 11.5 s", 3, 7, "5.4")
+    ('row  5.4     9', 'in 5.4 s')
+    """
+    blanks = len(page[end:]) - len(page[end:].lstrip(" "))
+    kept = max(1, blanks + end - start - len(text)) if blanks > 1 else blanks
+    return page[:start] + text + " " * kept + page[end + blanks :]
 
 
-def _tables(content: Any) -> list[float]:
-    """Error and seconds on kin40k, and errors on rf1, beside boosting of up to 1,000 trees."""
-    ours, boosting = "rfgp, defaults", "scikit-learn, gradient boosting, up to 1000 trees"
+def like(text: str, value: float) -> str:
+    """A number with the digits of a text.
 
-    def mean(table: str, method: str, measure: str) -> float:
-        cells = [cell for name, cell in content["cells"].items() if name.rpartition("|")[0] == f"{table}|{method}"]
-        return float(np.mean([value[measure] for cell in cells for value in cell.values()]))
-
-    first = [mean("kin40k", ours, "error"), mean("kin40k", ours, "seconds"), mean("kin40k", boosting, "error")]
-    return [*first, mean("rf1", ours, "error"), mean("rf1", boosting, "error")]
-
-
-def _grid(content: Any) -> list[float]:
-    """Seconds of a fit with an open number of features, and of a map, with its memory in GB, for a Gaussian kernel."""
-    cases = {case["method"]: case for case in content["cases"] if (case["kernel"], case["inputs"]) == ("Gaussian", 2)}
-    whole, fit = cases["fourier_grid"], cases["fourier_grid, open"]
-    return [fit["fit_seconds"], whole["map_seconds"], whole["peak_mb"] / 1000.0]
-
-
-def _study(name: str) -> Callable[[Any], list[float]]:
-    def values(content: Any) -> list[float]:
-        cells = content["cells"][name]
-        seconds = float(np.median([cell["seconds"] for cell in cells]))
-        means = [[float(np.mean(cell[key])) for cell in cells] for key in ("coverage", "index_error", "indices_inside")]
-        return [seconds, *(float(np.mean(column)) for column in means)]
-
-    return values
-
-
-def _row(name: str) -> str:
-    return rf"(?m)^{name} +([\d.]+) +[\d.]+ +([\d.]+)[ ±.\d]*? {{2,}}([\d.]+) +([\d.]+)"
-
-
-CELLS = [
-    Cell("README.md", r"errors at (\.\d+) to (\.\d+) of boosting's", "messy_tables", _ratios),
-    Cell(
-        "README.md",
-        r"RMSE (.+) in (.+) s, boosting (.+); rf1.* lost: (.+) against (.+)\.",
-        "accuracy_per_second",
-        _tables,
-    ),
-    Cell("README.md", r"parameters in ([\d.]+) s, a map .* in ([\d.]+) s and ([\d.]+) GB", "fourier_grid", _grid),
-    *(
-        Cell("docs/uncertainty_studies.rst", _row(name), "uncertainty_study", _study(name))
-        for name in (
-            f"{simulator}, {runs} runs" for simulator in ("beam", "Ishigami", "g-function") for runs in (60, 150)
-        )
-    ),
-]
-"""The numbers that are checked."""
+    >>> like(".67", 0.7049), like("7.6", 7.66), like("1,024", 2048.0)
+    ('.70', '7.7', '2,048')
+    """
+    digits = len(text.partition(".")[2])
+    written = f"{value:,.{digits}f}" if "," in text or abs(value) >= 1000.0 else f"{value:.{digits}f}"
+    return re.sub(r"^(-?)0(?=\.)", r"\1", written) if re.match(r"-?\.", text) else written

@@ -114,13 +114,14 @@ def main() -> None:
     if options.plot:
         plot(result, options.out)
         return
+    result["environment"] = environment()
     cells = result["cells"]
     count = 50 if options.quick else options.trials
     for first in range(0, count, PART):
         name = f"trials from {first}"
         if name not in cells:
             cells[name] = trials(first, min(PART, count - first))
-            write(options.out, {**environment(), **result})
+            write(options.out, result)
             print(name, cells[name], flush=True)
     if options.data_dir is not None:
         rows = protein(options.data_dir)
@@ -133,7 +134,7 @@ def main() -> None:
                 continue
             model = fitted(*rows[:2], 10 if options.quick else 200) if model is None else model
             cells[name] = certified(model, rows, factor, 256 if options.quick else LANDMARKS)
-            write(options.out, {**environment(), **result})
+            write(options.out, result)
             print(name, cells[name], flush=True)
 
 

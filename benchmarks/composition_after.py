@@ -18,7 +18,6 @@ from typing import Any
 import gpytorch
 import torch
 from common import arguments, environment, markdown, write
-from composition_scaling import Model
 from gpytorch.kernels import AdditiveKernel, IndexKernel, Kernel, LinearKernel, MaternKernel, ProductKernel, RBFKernel
 from torch import Tensor
 
@@ -26,6 +25,18 @@ import rfgp
 
 WIDTH, COLUMNS, ROWS = 256, [0, 1, 2], (2_000, 4_000)
 LIMIT = 1.5
+
+
+class Model(gpytorch.models.ExactGP):
+    """The model of GPyTorch's first example."""
+
+    def __init__(self, x: Tensor, y: Tensor, likelihood: gpytorch.likelihoods.Likelihood, kernel: Kernel) -> None:
+        super().__init__(x, y, likelihood)
+        self.mean_module = gpytorch.means.ConstantMean()
+        self.covar_module = kernel
+
+    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def data(num_rows: int) -> tuple[Tensor, Tensor]:

@@ -100,7 +100,7 @@ def plot(result: dict[str, Any], path: Path) -> None:
 def main() -> None:
     parser: argparse.ArgumentParser = common.arguments(__doc__ or "", "conformal_coverage")
     common.add_plot(parser)
-    parser.add_argument("--repetitions", type=int, default=1000)
+    parser.add_argument("--repetitions", type=int, default=400)
     options = parser.parse_args()
     if options.plot:
         plot(json.loads(options.out.read_text()), options.out)

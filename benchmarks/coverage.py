@@ -71,7 +71,7 @@ class Sizes(NamedTuple):
     """How large the comparison is."""
 
     rows: tuple[int, ...] = (500, 2000, 8000)
-    functions: tuple[int, ...] = (5, 5, 3)
+    functions: tuple[int, ...] = (3, 3, 2)
     tests: int = 500
     learned: tuple[int, int] = (2000, 2)
     """Rows and functions where parameters are learned, at noise .01."""

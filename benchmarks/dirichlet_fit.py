@@ -163,7 +163,7 @@ def one_step(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     x, labels, _, _ = mnist(options.data_dir)
-    num_rows, step_rows, repeats, first = (3000, 1000, 2, 500) if options.quick else (len(x), 10_000, 5, 2500)
+    num_rows, step_rows, repeats, first = (3000, 1000, 2, 500) if options.quick else (len(x), 10_000, 3, 2500)
     result: dict[str, Any] = {
         "environment": environment(),
         "rows": num_rows,
@@ -280,7 +280,7 @@ def main() -> None:
     add_data_dir(parser)
     add_plot(parser)
     parser.add_argument("--memory-limit", type=float, default=8.0, help="GiB of address space of the third part")
-    parser.add_argument("--time-limit", type=float, default=600.0, help="seconds for each process of the third part")
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for each process of the third part")
     parser.add_argument("--width", type=int, help="the number of features D; 2048 where it is not given")
     parser.add_argument("--degree", type=int, default=6, help="the degree of the polynomial kernel")
     parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)

@@ -184,7 +184,7 @@ def report(result: dict[str, Any]) -> None:
 def main() -> None:
     parser = common.arguments(__doc__ or "", "laplace")
     common.add_data_dir(parser, required=False)
-    parser.add_argument("--splits", type=int, default=5, help="of the labels, and repetitions of the counts")
+    parser.add_argument("--splits", type=int, default=3, help="of the labels, and repetitions of the counts")
     options = parser.parse_args()
     sizes = (200, 1, 20) if options.quick else (ROWS, options.splits, STEPS)
     result: dict[str, Any] = {"environment": common.environment(), "labels": compare(options, *sizes)}

@@ -18,7 +18,7 @@ import torch
 
 import rfgp
 
-DIMS, WIDTH, ROWS, FOLDS = 8, 1024, 1_000_000, 10
+DIMS, WIDTH, ROWS, FOLDS = 8, 1024, 200_000, 10
 DTYPES = ("float64", "float32")
 SECONDS = 10_000.0
 

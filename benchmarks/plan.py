@@ -1,10 +1,12 @@
-"""Which script has which claim, and the command that measures it: the table of this folder's README."""
+"""Which script has which claim, and the command that measures it: the table of the README, then the papers."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from pathlib import Path
+
+from .papers.inventory import ITEMS
 
 HERE = Path(__file__).parent
 _COMMAND = re.compile(r"`(?:OMP_NUM_THREADS=(\d+) )?python benchmarks/(\w+)\.py([^`]*)`")
@@ -23,14 +25,44 @@ class Script:
     """
 
     name: str
-    threads: int
-    options: tuple[str, ...]
-    wanted: tuple[str, ...]
-    draws: bool
+    threads: int = 1
+    options: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
+    draws: bool = False
+
+    @property
+    def file(self) -> Path:
+        """Where it is."""
+        return HERE / f"{self.name}.py"
+
+    def result(self, results: Path) -> Path:
+        """Where its result is stored, beside the others."""
+        return results / f"{self.name}.json"
+
+    def command(self, results: Path) -> list[str]:
+        """The words that follow the interpreter."""
+        return [str(self.file), *self.options, "--out", str(self.result(results).absolute())]
+
+
+class Paper(Script):
+    """A script of the folder of papers, whose results lie in a folder of their own."""
+
+    @property
+    def file(self) -> Path:
+        """Where it is."""
+        return HERE / "papers" / f"{self.name}.py"
+
+    def result(self, results: Path) -> Path:
+        """Where its result is stored."""
+        return results.absolute().parent / "papers" / results.name / f"{self.name}.json"
+
+    def command(self, results: Path) -> list[str]:
+        """The words that follow the interpreter."""
+        return ["-m", "benchmarks.papers", self.name, "--out", str(self.result(results).parent)]
 
 
 def scripts() -> list[Script]:
-    """All scripts, in the order of the table."""
+    """All scripts, in the order of the table, and those of the papers."""
     rows = [line for line in (HERE / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| ")]
     found = []
     for row in rows:
@@ -39,4 +71,5 @@ def scripts() -> list[Script]:
             wanted = tuple(option for option, _ in _WANTED.findall(options) if option != "--data-dir")
             kept = tuple(_WANTED.sub("", options).split())
             found.append(Script(name, int(threads or 2), kept, wanted, "--plot`" in row))
-    return found
+    papers = dict.fromkeys(item.script for item in ITEMS if item.script)
+    return [*found, *(Paper(name) for name in papers)]

@@ -8,44 +8,55 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from .common import environment, write
-from .plan import HERE, Script
+from .freshness import changed_since
+from .plan import HERE, Paper, Script
 
 RECORD = "runs.json"
+WRITTEN = (
+    "benchmarks/results",
+    "benchmarks/figures",
+    "benchmarks/papers/results",
+    "benchmarks/papers/figures",
+    "docs/standard_splits.md",
+)
+"""What scripts write."""
 
 
-def run_all(scripts: Sequence[Script], out: Path, quick: bool, given: Sequence[str]) -> list[str]:
-    """Measure what has no result of this commit yet; returns the names of scripts that failed.
+def run_all(scripts: Sequence[Script], out: Path, quick: bool, given: Mapping[str, str]) -> list[str]:
+    """Measure what has no result of the present code yet; returns the names of scripts that failed.
 
-    A run that is killed goes on where it was: what was begun on this commit is kept, and others begin anew. A result of
-    another commit is put aside, as ``NAME.before``, until there is a new one.
+    A run that is killed goes on where it was: what was begun on the same code is kept, and others begin anew. A result
+    of other code is put aside, as ``NAME.before``, until there is a new one.
 
-    :param given: options for all scripts that know them, such as ``--data-dir``.
+    :param given: values of options, such as ``--data-dir``, for the scripts that know them.
     """
-    if not quick and _git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!benchmarks/figures"):
+    if not quick and _git("status", "--porcelain", "--", ".", *(f":!{path}" for path in WRITTEN)):
         raise SystemExit("expected a work tree without changes, got some; commit them, or pass --quick")
     out.mkdir(parents=True, exist_ok=True)
     commit, failed = environment()["commit"], []
     for script in scripts:
         record = read(out / RECORD)
         kept = record.get(script.name, {})
-        if kept.get("commit") == commit and kept.get("code") == 0 and kept.get("quick") == quick:
-            print(f"{script.name}: measured on this commit")
+        is_same = "commit" in kept and kept["quick"] == quick and not changed_since(kept["commit"], script.file)
+        if is_same and kept.get("code") == 0:
+            print(f"{script.name}: measured, and nothing has changed")
             continue
-        if script.wanted:
-            print(f"{script.name}: not run, it needs {', '.join(script.wanted)}; run it by hand")
+        if missing := set(script.wanted) - set(given):
+            print(f"{script.name}: not run, it needs {', '.join(sorted(missing))}")
             continue
-        result, before = out / f"{script.name}.json", out / f"{script.name}.before"
-        if kept.get("commit") != commit and result.exists():
+        result = script.result(out)
+        before = result.with_suffix(".before")
+        if not is_same and result.exists():
             result.replace(before)
         record[script.name] = {"commit": commit, "quick": quick}
         write(out / RECORD, record)
         print(f"{script.name}: ", end="", flush=True)
-        measured = _run(script, result, quick, given)
+        measured = _run(script, out, quick, given)
         record[script.name] = {"commit": commit, "quick": quick, "environment": environment()} | measured
         write(out / RECORD, record)
         print(f"{measured['wall_seconds']:.0f} s, {measured['processor_seconds']:.0f} s of the processor", flush=True)
@@ -57,13 +68,13 @@ def run_all(scripts: Sequence[Script], out: Path, quick: bool, given: Sequence[s
     return failed
 
 
-def _run(script: Script, result: Path, quick: bool, given: Sequence[str]) -> dict[str, Any]:
+def _run(script: Script, out: Path, quick: bool, given: Mapping[str, str]) -> dict[str, Any]:
     """One script, by its own interpreter."""
-    path = HERE / f"{script.name}.py"
-    known = path.read_text(encoding="utf-8")
-    shared = [word for pair in zip(given[::2], given[1::2], strict=True) for word in pair if "add_data_dir" in known]
-    command = [sys.executable, str(path), *script.options, *shared, "--out", str(result.absolute())]
-    command += ["--quick"] if quick else []
+    known = script.file.read_text(encoding="utf-8")
+    has_data = isinstance(script, Paper) or "add_data_dir" in known or "grid_arguments" in known
+    shared = [*script.wanted, *(["--data-dir"] if has_data else [])]
+    words = [word for option in shared if option in given for word in (option, given[option])]
+    command = [sys.executable, *script.command(out), *words, *(["--quick"] if quick else [])]
     variables = os.environ | {"OMP_NUM_THREADS": str(script.threads), "MKL_NUM_THREADS": str(script.threads)}
     before, start = _processor_seconds(), time.perf_counter()
     done = subprocess.run(command, env=variables, cwd=HERE.parent, capture_output=True, text=True, check=False)

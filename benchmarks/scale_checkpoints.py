@@ -18,6 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import common
 import gpytorch
@@ -25,7 +26,6 @@ import torch
 
 import rfgp
 from rfgp._support import tensor_file
-from rfgp.data.batches import Batches
 from rfgp.inference import GramStatistics
 from rfgp.passes.checkpoint import Checkpoint
 
@@ -82,8 +82,8 @@ def killed(num_rows: int, width: int, folder: Path) -> dict[str, Any]:
         if status != -signal.SIGKILL:
             raise SystemExit(f"expected a fit that still runs, got one that ended with {status}; take more rows")
         left = [entry.stat().st_size for entry in folder.glob(".fit.checkpoint.*.tmp")]
-        known = json.loads(tensor_file.read(path)["about"])["num_rows"] if path.exists() else 0
-        kills.append({"rows in the file": known, "part of a file left": bool(left), "its bytes": left})
+        known = json.loads(tensor_file.read(path)["about"])["num_batches"] if path.exists() else 0
+        kills.append({"batches in the file": known, "part of a file left": bool(left), "its bytes": left})
         print(kills[-1], flush=True)
     subprocess.run([*command, str(result), str(path)], check=True, stdout=subprocess.DEVNULL)
     first, second = (GramStatistics.load(file).state_dict() for file in (alone, result))
@@ -99,20 +99,19 @@ def killed(num_rows: int, width: int, folder: Path) -> dict[str, Any]:
 
 def cost(num_rows: int, width: int, folder: Path) -> dict[str, float]:
     """Seconds of a save, and the share of it in the fit of the rows between two saves of the default."""
-    model, source = model_of(width), Batches(source_of(num_rows))
-    file, batch = Checkpoint(folder / "cost", DEFAULT_EVERY), next(iter(source))
-    with torch.no_grad():
-        sums = model._sums_of([batch])
-        start = time.process_time()
-        sums = model._sums_of(source)
-        fit = (time.process_time() - start) / num_rows * DEFAULT_EVERY
-        file._save(model, source, sums, 1, batch)
-        processor, wall = [], []
-        for _ in range(15):
-            start, began = time.process_time(), time.perf_counter()
-            file._save(model, source, sums, 1, batch)
-            processor.append(time.process_time() - start)
-            wall.append(time.perf_counter() - began)
+    model, source = model_of(width), source_of(num_rows)
+    processor, wall, save_once = [], [], Checkpoint._save
+
+    def timed(*arguments: Any) -> None:
+        start, began = time.process_time(), time.perf_counter()
+        save_once(*arguments)
+        processor.append(time.process_time() - start)
+        wall.append(time.perf_counter() - began)
+
+    start = time.process_time()
+    with torch.no_grad(), mock.patch.object(Checkpoint, "_save", timed):
+        model.condition(source, checkpoint=folder / "cost", checkpoint_every=num_rows // 15)
+    fit = (time.process_time() - start - sum(processor)) / num_rows * DEFAULT_EVERY
     save = statistics.median(processor)
     return {
         "features": width,

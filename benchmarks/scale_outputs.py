@@ -340,7 +340,7 @@ def main() -> None:
     parser = arguments(__doc__, "scale_outputs")
     add_plot(parser)
     parser.add_argument("--memory", type=float, default=12.0, help="GiB of address space of a process")
-    parser.add_argument("--time-limit", type=float, default=600.0, help="processor seconds for each process")
+    parser.add_argument("--time-limit", type=float, default=60.0, help="processor seconds for each process")
     parser.add_argument("--cell", choices=METHODS, help=argparse.SUPPRESS)
     for name, kind in (("--method", str), ("--size", int), ("--rows", int), ("--width", int)):
         parser.add_argument(name, type=kind, help=argparse.SUPPRESS)

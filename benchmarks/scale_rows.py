@@ -253,7 +253,7 @@ def main() -> None:
     parser = common.arguments(__doc__ or "", "scale_rows")
     common.add_plot(parser)
     parser.add_argument("--one", nargs=3, metavar=("WORK", "ROWS", "FILE"), help="one measurement in this process")
-    parser.add_argument("--most", type=int, default=10**7, help="no more rows than this")
+    parser.add_argument("--most", type=int, default=10**6, help="no more rows than this")
     options = parser.parse_args()
     if options.one:
         print(json.dumps(measure(options.one[0], int(options.one[1]), options.one[2])))

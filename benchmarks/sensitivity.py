@@ -234,7 +234,7 @@ def draw(options: argparse.Namespace) -> None:
 def main() -> None:
     parser = arguments(__doc__ or "", "sensitivity")
     add_plot(parser)
-    parser.add_argument("--repetitions", type=int, default=100, help="designs for the coverage on Ishigami")
+    parser.add_argument("--repetitions", type=int, default=40, help="designs for the coverage on Ishigami")
     parser.add_argument("--num-features", type=int, default=200, help="for each of the terms of the kernel")
     options = parser.parse_args()
     if options.plot:
@@ -243,7 +243,7 @@ def main() -> None:
     torch.set_default_dtype(torch.float64)
     result = resumed(options) | {"environment": environment(), "truth": {n: t for n, (_, t, _) in FUNCTIONS.items()}}
     result["settings"] = {"num_features": options.num_features, "first_seed": FIRST_SEED}
-    few, some, many = (2, 2, 2) if options.quick else (5, 40, options.repetitions)
+    few, some, many = (2, 2, 2) if options.quick else (5, 20, options.repetitions)
     plan = [("Ishigami", RUNS, many), ("g-function", RUNS, some), ("Ishigami", 64, few), ("Ishigami", 96, few)]
     plan += [("g-function", 64, few)]
     for name in FUNCTIONS:

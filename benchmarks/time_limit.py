@@ -83,7 +83,7 @@ def measured(table: Table, limit: float) -> dict[str, Any]:
 
 def main() -> None:
     parser = arguments(__doc__, "time_limit")
-    parser.add_argument("--limits", nargs="+", type=float, default=[2.0, 5.0, 20.0, 60.0], help="default: 2 5 20 60")
+    parser.add_argument("--limits", nargs="+", type=float, default=[2.0, 5.0], help="default: 2 5")
     parser.add_argument("--only", default="", help="tables whose names contain this text")
     options = parser.parse_args()
     warnings.simplefilter("ignore")

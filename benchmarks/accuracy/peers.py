@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import gpytorch
 import numpy as np
@@ -13,22 +14,19 @@ from gpytorch.kernels import (
     InducingPointKernel,
     Kernel,
     MaternKernel,
-    PolynomialKernel,
     RBFKernel,
-    RFFKernel,
     ScaleKernel,
 )
 from gpytorch.likelihoods import DirichletClassificationLikelihood, GaussianLikelihood, SoftmaxLikelihood
 from gpytorch.variational import (
     CholeskyVariationalDistribution,
     IndependentMultitaskVariationalStrategy,
+    MeanFieldVariationalDistribution,
+    NNVariationalStrategy,
     VariationalStrategy,
 )
-from sklearn.ensemble import HistGradientBoostingRegressor
-from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor, kernels
-from sklearn.kernel_approximation import Nystroem
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import BayesianRidge, LogisticRegression
-from sklearn.pipeline import make_pipeline
 from torch import Tensor
 
 from .rows import Method, Predictions, Rows, all_classes, per_output, subset
@@ -39,10 +37,6 @@ CHUNK, ONE = 512, torch.Size([])
 
 def gpytorch_kernel(name: str, dim: int, batch: torch.Size = ONE) -> Kernel:
     """A kernel with a lengthscale per column, which start at half the root of the dimension."""
-    if name == "polynomial":
-        base = PolynomialKernel(power=3, batch_shape=batch)
-        base.offset = 1.0
-        return ScaleKernel(base, batch_shape=batch)
     base = (
         RBFKernel(dim, batch_shape=batch) if name == "rbf" else MaternKernel(1.5, ard_num_dims=dim, batch_shape=batch)
     )
@@ -75,6 +69,24 @@ class Variational(gpytorch.models.ApproximateGP):
     def forward(self, x: Tensor) -> MultivariateNormal:
         """The prior at x."""
         return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+class Neighbors(gpytorch.models.ApproximateGP):
+    """GPyTorch's VNNGP, whose inducing points are the rows."""
+
+    def __init__(self, inducing: Tensor, kernel: Kernel, neighbors: int, batch: int) -> None:
+        distribution = MeanFieldVariationalDistribution(len(inducing))
+        strategy = NNVariationalStrategy(self, inducing, distribution, k=neighbors, training_batch_size=batch)
+        super().__init__(strategy)
+        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
+
+    def forward(self, x: Tensor) -> MultivariateNormal:
+        """The prior at x."""
+        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+    def __call__(self, x: Tensor | None, prior: bool = False, **options: Any) -> MultivariateNormal:
+        """The prior or the posterior; without inputs those of the next batch."""
+        return self.variational_strategy(x=x, prior=prior, **options)
 
 
 def random_rows(x: Tensor, count: int) -> Tensor:
@@ -125,7 +137,7 @@ def exact(rows: Rows, count: int, steps: int) -> Points:
         return train_and_predict(Exact(x, y, likelihood, kernel), likelihood, rows, steps)
     likelihood = DirichletClassificationLikelihood(y, learn_additional_noise=True).double()
     targets = likelihood.transformed_targets.double()
-    kernel.outputscale = torch.full(batch, float(targets.var()) / (8.0 if rows.kernel == "polynomial" else 1.0))
+    kernel.outputscale = torch.full(batch, float(targets.var()))
     return train_and_predict(Exact(x, targets, likelihood, kernel), likelihood, rows, steps)
 
 
@@ -135,14 +147,6 @@ def sgpr(rows: Rows, inducing: int = 512, steps: int = 60) -> Points:
     kernel = gpytorch_kernel(rows.kernel, x.shape[-1]).double()
     kernel = InducingPointKernel(kernel, random_rows(x, inducing), likelihood)
     return train_and_predict(Exact(x, y, likelihood, kernel), likelihood, rows, steps)
-
-
-def fourier(rows: Rows, samples: int = 256, steps: int = 60) -> Points:
-    """GPyTorch's random Fourier features of a Gaussian kernel, two columns a sample."""
-    x, y, likelihood = torch.from_numpy(rows.x), torch.from_numpy(rows.y), GaussianLikelihood().double()
-    base = RFFKernel(samples, ard_num_dims=x.shape[-1]).double()
-    base.lengthscale = 0.5 * x.shape[-1] ** 0.5
-    return train_and_predict(Exact(x, y, likelihood, ScaleKernel(base).double()), likelihood, rows, steps)
 
 
 def svgp(rows: Rows, rate: float, inducing: int, epochs: tuple[int, ...], batch: int = 256) -> Points:
@@ -178,100 +182,87 @@ def svgp(rows: Rows, rate: float, inducing: int, epochs: tuple[int, ...], batch:
             yield f"{epoch} epochs" if epoch > 1 else "1 epoch", predict
 
 
-def sklearn_gp(rows: Rows, count: int) -> Points:
-    """scikit-learn's exact model of a random subset, tuned by its own optimizer."""
-    few = subset(rows, count)
-    start = np.full(rows.x.shape[1], 0.5 * rows.x.shape[1] ** 0.5)
-    base = kernels.RBF(start) if rows.kernel == "rbf" else kernels.Matern(start, nu=1.5)
-    if rows.num_classes:
-        classifier = GaussianProcessClassifier(kernels.ConstantKernel() * base).fit(few.x, few.y)
-        yield "", lambda: all_classes(classifier.predict_proba(rows.test_x), classifier.classes_, rows.num_classes)
-        return
-    kernel = kernels.ConstantKernel() * base + kernels.WhiteKernel(0.1)
-    model = GaussianProcessRegressor(kernel).fit(few.x, few.y)
+def vnngp(rows: Rows, neighbors: int = 32, epochs: tuple[int, ...] = (5, 10, 20), batch: int = 256) -> Points:
+    """Variational nearest neighbors by Adam in float32, rate .01, which predicts after several numbers of epochs."""
+    torch.manual_seed(0)
+    order = torch.randperm(len(rows.x))
+    x, test_x = torch.from_numpy(rows.x).float()[order], torch.from_numpy(rows.test_x).float()
+    y = torch.from_numpy(rows.y).float()[order]
+    model = Neighbors(x, gpytorch_kernel(rows.kernel, x.shape[-1]), min(neighbors, len(x) - 1), batch)
+    likelihood = GaussianLikelihood()
+    bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(x))
+    optimizer = torch.optim.Adam([*model.parameters(), *likelihood.parameters()], lr=0.01)
 
     def predict() -> Predictions:
-        mean, deviation = model.predict(rows.test_x, return_std=True)
-        return mean, deviation**2
+        model.eval()
+        with torch.no_grad():
+            latent = [model(part) for part in test_x.split(CHUNK)]
+            mean, variance = (torch.cat([getattr(p, k) for p in latent]).double() for k in ("mean", "variance"))
+        model.train()
+        return mean.numpy(), (variance + likelihood.noise.double()).detach().numpy()
 
-    yield "", predict
-
-
-def nystroem(rows: Rows, gamma: float, count: int = 512) -> Points:
-    """Landmarks of a Gaussian kernel of given width, and a linear model."""
-    is_classes = bool(rows.num_classes)
-    if rows.kernel == "polynomial":
-        features = Nystroem("poly", gamma=0.5, coef0=0.5, degree=3, n_components=count, random_state=0)
-    else:
-        features = Nystroem("rbf", gamma=gamma / rows.x.shape[1], n_components=count, random_state=0)
-    linear = LogisticRegression(C=10.0, max_iter=300) if is_classes else BayesianRidge()
-    model = make_pipeline(features, linear).fit(rows.x, rows.y)
-
-    def predict() -> Predictions:
-        if is_classes:
-            return model.predict_proba(rows.test_x)
-        mean, deviation = model.predict(rows.test_x, return_std=True)
-        return mean, deviation**2
-
-    yield "", predict
+    for epoch in range(1, max(epochs) + 1):
+        for _ in range(model.variational_strategy._total_training_batches):
+            optimizer.zero_grad()
+            latent = model(None)
+            loss = -bound(latent, y[model.variational_strategy.current_training_indices])
+            loss.backward()
+            optimizer.step()
+        if epoch in epochs:
+            yield f"{epoch} epochs", predict
 
 
-def boosting(rows: Rows) -> Points:
-    """Gradient boosting of many trees, with the variance of its residuals on a tenth of the training rows."""
+def boosting(rows: Rows, trees: int | None) -> Points:
+    """scikit-learn's defaults, or many trees ended early; the variance is that of a tenth that was not fitted to."""
     order = np.random.RandomState(0).permutation(len(rows.x))
     held, train = np.split(order, [len(order) // 10])
-    model = HistGradientBoostingRegressor(max_iter=1000, early_stopping=True, random_state=0).fit(
-        rows.x[train], rows.y[train]
-    )
+    options = {"random_state": 0} if trees is None else {"max_iter": trees, "early_stopping": True, "random_state": 0}
+    if rows.num_classes:
+        classifier = HistGradientBoostingClassifier(**options).fit(rows.x, rows.y)
+        yield "", lambda: all_classes(classifier.predict_proba(rows.test_x), classifier.classes_, rows.num_classes)
+        return
+    model = HistGradientBoostingRegressor(**options).fit(rows.x[train], rows.y[train])
     variance = np.mean((rows.y[held] - model.predict(rows.x[held])) ** 2)
     yield "", lambda: (model.predict(rows.test_x), np.full(len(rows.test_x), variance))
 
 
-def unit_rows(method: Method) -> Method:
-    """A method on rows of norm one, as a polynomial kernel of images takes them."""
+def linear(rows: Rows) -> Points:
+    """Ridge regression with error bars, or logistic regression."""
+    if rows.num_classes:
+        classifier = LogisticRegression().fit(rows.x, rows.y)
+        yield "", lambda: all_classes(classifier.predict_proba(rows.test_x), classifier.classes_, rows.num_classes)
+        return
+    model = BayesianRidge().fit(rows.x, rows.y)
 
-    def fitted(rows: Rows) -> Points:
-        x, test_x = (part / np.linalg.norm(part, axis=1, keepdims=True) for part in (rows.x, rows.test_x))
-        yield from method(rows._replace(x=x, test_x=test_x))
+    def predict() -> Predictions:
+        mean, deviation = model.predict(rows.test_x, return_std=True)
+        return mean, deviation**2
 
-    return fitted
+    yield "", predict
 
 
-RATES = (0.01, 0.03, 0.1)
+BOOSTING: dict[str, Method] = {
+    "boosting": partial(boosting, trees=None),
+    "boosting, up to 1,000 trees": partial(boosting, trees=1000),
+}
 NUMBERS: dict[str, Method] = {
-    "scikit-learn, gradient boosting, up to 1000 trees": per_output(boosting),
-    **{
-        f"scikit-learn, Nystroem and BayesianRidge, gamma = {gamma}/d": per_output(partial(nystroem, gamma=gamma))
-        for gamma in (0.3, 1.0, 3.0)
-    },
-    **{f"GPyTorch, exact, {count} rows": per_output(partial(exact, count=count, steps=60)) for count in (1000, 2000)},
-    **{f"scikit-learn, exact, {count} rows": per_output(partial(sklearn_gp, count=count)) for count in (1000, 2000)},
-    "GPyTorch, RFFKernel, D = 512": per_output(fourier),
-    **{
-        f"GPyTorch, SVGP, 512, rate {rate}": per_output(partial(svgp, rate=rate, inducing=512, epochs=(5, 10, 20)))
-        for rate in RATES
-    },
-    "GPyTorch, SGPR, 512": per_output(sgpr),
+    name: per_output(method)
+    for name, method in {
+        "linear": linear,
+        **BOOSTING,
+        "exact, 2,000 rows": partial(exact, count=2000, steps=30),
+        "SGPR, 512": sgpr,
+        **{
+            f"SVGP, 512, rate {rate}": partial(svgp, rate=rate, inducing=512, epochs=(5, 10, 20))
+            for rate in (0.01, 0.03, 0.1)
+        },
+        "VNNGP, 32": vnngp,
+    }.items()
 }
 """What takes tables of numbers."""
-CLASSIFIERS: dict[str, Method] = {
-    **{
-        f"scikit-learn, Nystroem and LogisticRegression, gamma = {gamma}/d": partial(nystroem, gamma=gamma)
-        for gamma in (1.0, 3.0)
-    },
-    "GPyTorch, exact, 1000 rows": partial(exact, count=1000, steps=30),
-    "scikit-learn, exact, 1000 rows": partial(sklearn_gp, count=1000),
-    **{
-        f"GPyTorch, SVGP, 128, rate {rate}": partial(svgp, rate=rate, inducing=128, epochs=(2, 5, 10))
-        for rate in (0.01, 0.03)
-    },
-}
-IMAGES: dict[str, Method] = {
-    name: unit_rows(method)
-    for name, method in {
-        "GPyTorch, exact, 1000 rows": partial(exact, count=1000, steps=0),
-        "GPyTorch, exact, 2000 rows": partial(exact, count=2000, steps=0),
-        "scikit-learn, polynomial Nystroem and LogisticRegression": partial(nystroem, gamma=0.5),
-        "GPyTorch, SVGP, 128, rate 0.01": partial(svgp, rate=0.01, inducing=128, epochs=(1, 2)),
-    }.items()
+CLASSES: dict[str, Method] = {
+    "linear": linear,
+    "boosting": partial(boosting, trees=None),
+    "exact, 1,000 rows": partial(exact, count=1000, steps=30),
+    "SVGP, 128, rate 0.01": partial(svgp, rate=0.01, inducing=128, epochs=(1, 2, 5)),
 }

@@ -61,6 +61,8 @@ def main() -> None:
         elif not options.show:
             torch.set_default_dtype(torch.float32)
             run(script, Options(options.quick, options.data_dir, path))
+            if hasattr(table.module(script), "draw") and not options.quick:
+                table.module(script).draw(json.loads(path.read_text()), path)
         show(script, path)
     if options.table:
         table.write_all()

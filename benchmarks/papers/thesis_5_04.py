@@ -73,7 +73,7 @@ def fit_errors(dim: int, degree: int) -> dict[str, float]:
 
 
 def measure(options: Options) -> dict[str, Any]:
-    num_seeds, degrees = (2, (10,)) if options.quick else (6, (10, 20))
+    num_seeds, degrees = (2, (10,)) if options.quick else (3, (10, 20))
     result = resumed(options) | {"environment": environment(), "a": A, "seeds": num_seeds, "fit_errors": {}}
     for name in ("digits",) if options.quick else ("letter", "mnist"):
         data = load(name, options)

@@ -40,7 +40,7 @@ PRINTED = {
 
 def measure(options: Options) -> dict[str, Any]:
     """Spreads by degree, method and width; of subsets; seconds in linear and in quadratic time."""
-    rows, draws, size = (150, 8, 200) if options.quick else (4000, 60, 20_000)
+    rows, draws, size = (150, 8, 200) if options.quick else (2000, 40, 20_000)
     x, _, y, _ = unit_rows("mnist", options)
     root = math.sqrt(x.shape[-1])
     x, y = root * x[:rows], root * y[:rows]  # entries of the order of one, as the outputs of a network
@@ -89,7 +89,7 @@ def _stds(result: dict[str, Any], degree: int, method: str) -> list[float]:
 
 
 def table_claims(result: dict[str, Any]) -> list[Claim]:
-    """The order of the methods, the fall with D, and the ratios of the table; 60 draws know a spread to 9 %."""
+    """The order of the methods, the fall with D, and the ratios of the table; 40 draws know a spread to 11 %."""
     error = 1.0 / math.sqrt(2.0 * (result["draws"] - 1))
     found = []
     for degree in (3, 6):

@@ -11,7 +11,9 @@ from torch import Tensor
 from .._support import checks
 from .._support.torch_names import has_values
 
-_TRANSFORM_BLOCK = 32
+_BITS, _BITS_ALONE = 5, 6
+"""A transform is a few products with Hadamard matrices of at most 2^5 rows, or one of 2^6, which are as large as each
+other: a product with a small one would cost as much as with a large one."""
 
 
 def _hadamard(order: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -48,6 +50,13 @@ def next_power_of_two(n: int) -> int:
     return 1 << (checks.positive_integer("n", n) - 1).bit_length()
 
 
+def _factors(order: int) -> list[int]:
+    """Powers of two as equal as possible whose product is a power of two."""
+    bits = order.bit_length() - 1
+    parts = min(bits, 1) if bits <= _BITS_ALONE else -(-bits // _BITS)
+    return [1 << (bits // parts + (part < bits % parts)) for part in range(parts)]
+
+
 def fwht(x: Tensor, dim: int = -1) -> Tensor:
     """Fast Walsh-Hadamard transform :math:`H_n x` along one dimension, unnormalized, in O(n log n).
 
@@ -67,8 +76,7 @@ def fwht(x: Tensor, dim: int = -1) -> Tensor:
     before, after = math.prod(x.shape[:dim]), math.prod(x.shape[dim + 1 :])
     matrix_of = _cached_hadamard if has_values() else _hadamard
     result, done = x, 1
-    while done < order:
-        factor = min(_TRANSFORM_BLOCK, order // done)
+    for factor in _factors(int(order)):
         matrix = matrix_of(factor, x.dtype, x.device)
         inner = (order // (done * factor)) * after
         if inner == 1:

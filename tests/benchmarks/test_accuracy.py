@@ -1,4 +1,4 @@
-"""The benchmark of accuracy per second measures sets of every kind by methods of every kind."""
+"""The benchmark of accuracy per second measures sets of every kind, and its tables say what cells have."""
 
 from __future__ import annotations
 
@@ -10,31 +10,49 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 
-import accuracy_per_second as benchmark
-from accuracy.rows import load, scores
+from accuracy import installed, ours, peers
+from accuracy.rows import CLASSES, load, scores
+from accuracy.table import COLUMNS, details, points, summary
 
 
-@pytest.mark.parametrize("name", benchmark.SHORT_SETS)
+@pytest.mark.parametrize("name", ["imbalanced", "missing"])
 def test_cells_of_every_kind(name):
     rows = load(name, None, seed=1, count=80)
+    methods = peers.CLASSES if name in CLASSES else peers.NUMBERS
     cells = {}
-    for method, fit in benchmark.methods(name).items():
-        if method.endswith(("linear", "gradient boosting", "SVC", "constant", "class frequencies")):
-            for label, predict in fit(rows):
-                cells[f"{name}|{method}|1"] = {label: {"seconds": 1.0, **scores(rows, predict())}}
-    found = benchmark.points_of(cells, name)
-    assert len(found) >= 2
-    for point in found.values():
-        assert np.isfinite(point["error"]) and (point["nlpd"] is None or np.isfinite(point["nlpd"]))
+    for method in ("linear", "boosting"):
+        for label, predict in methods[method](rows):
+            cells[f"{name}|{method}|1"] = {label: {"seconds": 1.0, **scores(rows, predict())}}
+    for point in (cells[f"{name}|{method}|1"][""] for method in ("linear", "boosting")):
+        assert np.isfinite(point["error"]) and np.isfinite(point["nlpd"])
         assert len(point.get("by_output", [])) == (3 if name == "missing" else 0)
-    cells[f"{name}|rfgp, defaults|1"] = {"status": "over 1 s"}
-    table = benchmark.table_of(cells, name)
-    assert table.count("\n") == len(found) + 2 and "over 1 s" in table
+    cells[f"{name}|rfgp|1"] = {"status": "over 60 s"}
+    assert len(points(cells, name)) == 2
+    table = details(cells, name)
+    assert table.count("\n") == 4 and "over 60 s" in table
+
+
+def test_the_summary_has_means_errors_and_the_lowest_in_bold():
+    def cell(error):
+        return {"": {"seconds": 2.0, "error": error, "nlpd": 1.0, "coverage": 0.95}}
+
+    cells = {f"yacht|rfgp|{seed}": cell(error) for seed, error in enumerate((0.1, 0.2, 0.3))}
+    cells["yacht|rfgp, time limit 5 s|0"] = cell(0.05)
+    cells |= {"yacht|SVGP, 512, rate 0.1|0": {"5 epochs": cell(0.9)[""], "20 epochs": cell(0.4)[""]}}
+    row = next(line for line in summary(cells, "error").splitlines() if line.startswith("| yacht"))
+    found = [text.strip() for text in row.strip("|").split("|")]
+    assert found[1 + COLUMNS.index("rfgp")] == "**0.200 ± 0.058**"
+    assert found[1 + COLUMNS.index("SVGP")] == "0.400" and found[1 + COLUMNS.index("xRFM")] == ""
+
+
+def test_every_column_is_a_method():
+    names = [*ours.NUMBERS, *peers.NUMBERS, *installed.NUMBERS]
+    assert all(any(name.startswith(column) for name in names) for column in COLUMNS)
 
 
 def test_sets_are_split_and_standardized():
-    rows, other = (load("noisy_labels", None, seed, count=None) for seed in (1, 2))
-    assert len(rows.x) + len(rows.test_x) == 17_000 and not np.array_equal(rows.y, other.y)
+    rows, other = (load("imbalanced", None, seed) for seed in (1, 2))
+    assert len(rows.x) + len(rows.test_x) == 3_000 and not np.array_equal(rows.y, other.y)
     np.testing.assert_allclose(rows.x.std(0), 1.0)
     missing = load("missing", None, 1)
     assert 0.1 < np.isnan(missing.y).mean() < 0.3

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 
 import pytest
 
-from benchmarks import check, runs
-from benchmarks.cells import CELLS, Cell, agrees
-from benchmarks.plan import HERE, Script, scripts
+from benchmarks import check, freshness, plan, runs
+from benchmarks.cells import Cell, agrees, like, replaced
+from benchmarks.pages import CELLS
+from benchmarks.plan import HERE, Paper, Script, scripts
 
 SCRIPT = """
 import argparse, json, pathlib
@@ -25,10 +27,25 @@ raise SystemExit(count == FAILS)
 
 def test_the_table_names_every_script_once():
     names = [script.name for script in scripts()]
-    assert len(set(names)) == len(names) > 40
-    assert all((HERE / f"{name}.py").exists() for name in names)
+    assert len(set(names)) == len(names) > 70
+    assert all(script.file.exists() for script in scripts())
     missing = {path.stem for path in HERE.glob("[a-z]*.py")} - set(names)
-    assert missing == {"cells", "check", "common", "grid_peers", "plan", "runs", "steps"}
+    papers = {path.stem for path in (HERE / "papers").glob("[a-z]*_*.py")} - {"variance_ratios"}
+    assert {script.name for script in scripts() if isinstance(script, Paper)} == papers
+    stored = next(script for script in scripts() if script.name == "szabo_rates").result(HERE / "results")
+    assert stored == HERE / "papers" / "results" / "szabo_rates.json"
+    assert missing == {
+        "cells",
+        "check",
+        "common",
+        "freshness",
+        "grid_peers",
+        "pages",
+        "plan",
+        "runs",
+        "standard_splits",
+        "steps",
+    }
     assert [script.wanted for script in scripts() if script.name == "botorch_suites"] == [("--botorch",)]
 
 
@@ -42,49 +59,59 @@ def folder(tmp_path, monkeypatch):
         text = SCRIPT.replace("COMMIT", commit).replace("FAILS", str(fails))
         (scripts_folder / f"{name}.py").write_text(text)
     monkeypatch.setattr(runs, "HERE", scripts_folder)
+    monkeypatch.setattr(plan, "HERE", scripts_folder)
+    monkeypatch.setattr(runs, "changed_since", lambda known, file: known != commit)
     return tmp_path
 
 
 def test_scripts_run_once_for_a_commit_and_go_on_after_a_failure(folder, capsys):
     wanted = [
-        Script("good", 1, (), (), False),
-        Script("bad", 1, (), (), False),
-        Script("peer", 1, (), ("--peer",), False),
+        Script("good"),
+        Script("bad"),
+        Script("peer", wanted=("--peer",)),
     ]
     out = folder / "results"
     out.mkdir()
     for name in ("good", "bad"):
         (out / f"{name}.json").write_text(json.dumps({"environment": {"commit": "of old"}, "count": 7}))
-    assert runs.run_all(wanted, out, True, []) == ["bad"]
+    assert runs.run_all(wanted, out, True, {}) == ["bad"]
     assert json.loads((out / "bad.before").read_text())["count"] == 7 and not (out / "good.before").exists()
-    assert runs.run_all(wanted, out, True, []) == []
+    assert runs.run_all(wanted, out, True, {}) == []
     assert json.loads((out / "good.json").read_text())["count"] == 1
     assert json.loads((out / "bad.json").read_text())["count"] == 2
     record = json.loads((out / runs.RECORD).read_text())
     assert record["good"]["code"] == 0 and record["good"]["processor_seconds"] > 0.0
     assert (
-        "measured on this commit" in (printed := capsys.readouterr().out)
+        "good: measured, and nothing has changed" in (printed := capsys.readouterr().out)
         and "peer: not run, it needs --peer" in printed
     )
 
 
-def test_results_of_other_commits_and_of_changed_code_are_named(tmp_path, monkeypatch):
+def test_results_of_changed_code_and_missing_ones_are_named(tmp_path, monkeypatch):
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True
     ).stdout.strip()
     monkeypatch.setattr(check, "CELLS", [])
     monkeypatch.setattr(
-        check, "scripts", lambda: [Script("import_time", 1, (), (), False), Script("gone", 1, (), (), False)]
+        check,
+        "scripts",
+        lambda: [Script(name) for name in ("import_time", "saving", "gone")] + [Script("far", wanted=("--gpu",))],
     )
     for name, commit in (("import_time", head), ("saving", "0" * 40)):
         (tmp_path / f"{name}.json").write_text(json.dumps({"environment": {"commit": commit}}))
     found = check.problems(tmp_path)
-    assert "gone: no result" in found and "results are of 2 commits; measure all on one" in found
+    assert "gone: no result" in found and not any(problem.startswith("far") for problem in found)
+    assert check.commits(tmp_path) == {head: 1, "0" * 40: 1}
     assert any(problem.startswith("saving:") and "changed since 00000000" in problem for problem in found)
 
 
+def test_code_is_compared_without_its_texts():
+    one = freshness._code('"""A."""\ndef f(x):\n    """B."""\n    return x + 1  # C\n')
+    assert one == freshness._code("def f(x):\n    return (x + 1)\n") != freshness._code("def f(x):\n    return x + 2\n")
+
+
 def test_a_script_is_measured_by_what_it_imports():
-    names = {path.relative_to(check.ROOT).as_posix() for path in check.imported(HERE / "uncertainty_study.py")}
+    names = {path.relative_to(freshness.ROOT).as_posix() for path in freshness.imported(HERE / "uncertainty_study.py")}
     assert {"benchmarks/common.py", "rfgp/study/simulators/process.py", "rfgp/linalg/cholesky_factor.py"} <= names
     assert not any("dask" in name or "botorch" in name for name in names)
 
@@ -96,9 +123,44 @@ def test_a_text_agrees_with_a_value_to_its_digits(text, value, holds):
     assert agrees(text, value) == holds
 
 
+@pytest.mark.parametrize(
+    ("text", "value", "written"),
+    [
+        (".67", 0.7049, ".70"),
+        ("7.6", 7.66, "7.7"),
+        ("1,024", 2048.0, "2,048"),
+        ("-.40", -0.412, "-.41"),
+        ("3", 12.4, "12"),
+    ],
+)
+def test_a_number_is_written_with_the_digits_of_a_text(text, value, written):
+    assert like(text, value) == written and agrees(written, value)
+
+
+def test_columns_of_tables_stay():
+    assert replaced("row  11.5    9", 5, 9, "5.4") == "row  5.4     9"
+    assert replaced("row  5.4     9", 5, 8, "11.5") == "row  11.5    9"
+    assert replaced("in 11.5 s", 3, 7, "5.4") == "in 5.4 s"
+
+
 def test_pages_say_what_results_have(tmp_path):
-    assert [problem for cell in CELLS for problem in cell.problems(check.ROOT, HERE / "results")] == []
+    assert [problem for cell in CELLS for problem in cell.problems(freshness.ROOT, HERE / "results")] == []
     (tmp_path / "page.md").write_text("It takes 2.3 s.")
     (tmp_path / "grid.json").write_text('{"seconds": 2.7}')
     cell = Cell("page.md", r"takes ([\d.]+) s", "grid", lambda content: [content["seconds"]])
     assert cell.problems(tmp_path, tmp_path) == ["page.md: 2.3 where grid has 2.7"]
+    cell.write(tmp_path, tmp_path)
+    assert (tmp_path / "page.md").read_text() == "It takes 2.7 s." and cell.problems(tmp_path, tmp_path) == []
+
+
+def test_ratios_are_compared_with_the_last_runs(monkeypatch):
+    monkeypatch.syspath_prepend(str(HERE))
+    watch = importlib.import_module("watch")
+    history = {"fit / product": {str(k): 1.0 + 0.1 * k for k in range(3)}}
+    assert watch.slower(history, {"fit / product": 1.4, "new / product": 9.0}) == []
+    assert watch.slower({"fit / product": {"0": 1.0, "1": 1.1}}, {"fit / product": 9.0}) == []
+    (found,) = watch.slower(history, {"fit / product": 1.5})
+    assert found == "fit / product: 1.5, where the last 3 runs have 1.1"
+    for k in range(20):
+        history = watch.extended(history, str(k), {"fit / product": 1.0, "new / product": float(k)})
+    assert list(history["fit / product"]) == [str(k) for k in range(10, 20)] == list(history["new / product"])

@@ -55,7 +55,7 @@ class WeightSpaceGP(WeightSpaceModule):
     :param residual: what training makes of the residual variance r(x) of the features: "none"; "vfe", the variational
         bound; "fitc", noise of each row, as always for a Fourier grid; default: "none". Predictions add r(x).
     :param num_draws: the number of independent draws of the random weights; predictions have the moments of their
-        mixture; default: 1.
+        mixture, whose intervals are too narrow where functions are rough: take landmarks or a grid then; default: 1.
     :param product_dtype: the dtype of Gram products; default: float64, or float32 for float32 features where the
         smallest noise exceeds 1 % of the largest prior variance.
     :param keep_data: whether ``training_data`` keeps the rows, for comparisons with the exact posterior.

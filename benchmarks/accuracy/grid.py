@@ -1,0 +1,62 @@
+"""Cells of sets, methods and splits: each is measured in a process of its own, on one thread, and kept."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import ModuleType
+
+from common import HERE, add_data_dir, arguments, environment, in_process, resumed, write
+from tqdm import tqdm
+
+from . import cell
+from .rows import CLASSES, SETS
+
+PATIENCE = 20
+"""Seconds by the clock for a second of the processor, which may have other work."""
+LIMIT = 60
+"""Processor seconds of a cell: a minute, which is what people give a table."""
+
+
+def grid_arguments(description: str, name: str) -> argparse.ArgumentParser:
+    """The options of a script that measures cells."""
+    parser = arguments(description, name)
+    add_data_dir(parser, required=False)
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), help="default: all")
+    parser.add_argument("--methods", nargs="+", help="default: all")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of the splits; default: 1 2 3")
+    parser.add_argument("--rows", type=int, help="the largest number of training and of test rows; default: all")
+    return parser
+
+
+def measure(options: argparse.Namespace, modules: Sequence[tuple[ModuleType, str]]) -> None:
+    """Measure the cells that are missing, the first split of all first.
+
+    :param modules: of methods, each with its interpreter.
+    """
+    result = resumed(options)
+    where = [] if options.data_dir is None else ["--data-dir", str(Path(options.data_dir).resolve())]
+    where += [] if options.rows is None else ["--rows", str(options.rows)]
+    os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent)])
+    result["environment"] = environment() | {"threads": 1, "processor seconds of a cell": LIMIT}
+    for module, python, name, method, seed in tqdm(list(_cells(options, modules))):
+        key = f"{name}|{method}|{seed}"
+        if key not in result["cells"]:
+            command = [python, "-m", cell.__name__, module, name, method, str(seed), "--limit", str(LIMIT), *where]
+            result["cells"][key] = in_process(command, PATIENCE * LIMIT)
+            write(options.out, result)
+
+
+def _cells(
+    options: argparse.Namespace, modules: Sequence[tuple[ModuleType, str]]
+) -> Iterator[tuple[str, str, str, str, int]]:
+    most = 1 if options.quick else None
+    for seed, name in itertools.product(options.seeds[:most], options.sets[:most]):
+        for module, python in modules:
+            for method in list(module.CLASSES if name in CLASSES else module.NUMBERS)[:most]:
+                if options.methods is None or method in options.methods:
+                    yield module.__name__.rpartition(".")[2], python, name, method, seed

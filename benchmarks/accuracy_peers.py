@@ -1,0 +1,29 @@
+"""Error and negative log likelihood of the peers of rfgp, with the processor seconds of fit and predictions.
+
+What a peer does not find itself (rate and epochs of SVGP) is shown for several values, each at its own seconds alone:
+the best on the test rows is then better than what a user finds. All else are defaults. Nothing of rfgp is in these
+results, so they outlive its commits.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from accuracy import installed, peers
+from accuracy.grid import grid_arguments, measure
+
+
+def main() -> None:
+    """Measure the cells that are missing, one at a time."""
+    parser = grid_arguments(__doc__ or "", "accuracy_peers")
+    parser.add_argument(
+        "--peers-python",
+        default=sys.executable,
+        help="an interpreter with lightgbm, gpboost, xrfm, pytabkit and MuyGPyS; default: this one",
+    )
+    options = parser.parse_args()
+    measure(options, [(peers, sys.executable), (installed, options.peers_python)])
+
+
+if __name__ == "__main__":
+    main()
