@@ -7,10 +7,14 @@ results, so they outlive its commits.
 
 from __future__ import annotations
 
+import math
 import sys
 
 from accuracy import installed, peers
 from accuracy.grid import grid_arguments, measure
+
+REPEATED = 20
+"""Processor seconds above which the first split stands for all."""
 
 
 def main() -> None:
@@ -21,8 +25,12 @@ def main() -> None:
         default=sys.executable,
         help="an interpreter with lightgbm, gpboost, xrfm, pytabkit and MuyGPyS; default: this one",
     )
+    parser.add_argument(
+        "--full", action="store_true", help=f"all splits; default: the first alone of what takes more than {REPEATED} s"
+    )
     options = parser.parse_args()
-    measure(options, [(peers, sys.executable), (installed, options.peers_python)])
+    modules = [(peers, sys.executable), (installed, options.peers_python)]
+    measure(options, modules, math.inf if options.full else REPEATED)
 
 
 if __name__ == "__main__":

@@ -320,7 +320,8 @@ CELLS = [
     Cell(
         GUIDE,
         rf"square error of {NUMBER} and(?s:.*)256 rows, in {NUMBER} processor seconds\."
-        rf" A grid has {NUMBER} and 99 % with 1,801\s+features in {NUMBER} s, and {NUMBER} and 97 % with 20,001 in {NUMBER} s",
+        rf" A grid has {NUMBER} and 99 % with 1,801\s+features in {NUMBER} s,"
+        rf" and {NUMBER} and 97 % with 20,001 in {NUMBER} s",
         "wide_grid",
         _wide_grid,
     ),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import os
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from common import HERE, add_data_dir, arguments, environment, in_process, resumed, write
 from tqdm import tqdm
@@ -32,10 +35,13 @@ def grid_arguments(description: str, name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def measure(options: argparse.Namespace, modules: Sequence[tuple[ModuleType, str]]) -> None:
+def measure(
+    options: argparse.Namespace, modules: Sequence[tuple[ModuleType, str]], repeated: float = math.inf
+) -> None:
     """Measure the cells that are missing, the first split of all first.
 
     :param modules: of methods, each with its interpreter.
+    :param repeated: processor seconds of the first split above which it stands for all.
     """
     result = resumed(options)
     where = [] if options.data_dir is None else ["--data-dir", str(Path(options.data_dir).resolve())]
@@ -45,10 +51,20 @@ def measure(options: argparse.Namespace, modules: Sequence[tuple[ModuleType, str
     result["environment"] = environment() | {"threads": 1, "processor seconds of a cell": LIMIT}
     for module, python, name, method, seed in tqdm(list(_cells(options, modules))):
         key = f"{name}|{method}|{seed}"
-        if key not in result["cells"]:
+        first = result["cells"].get(f"{name}|{method}|{options.seeds[0]}")
+        if key not in result["cells"] and (first is None or _seconds(first) < repeated):
             command = [python, "-m", cell.__name__, module, name, method, str(seed), "--limit", str(LIMIT), *where]
-            result["cells"][key] = in_process(command, PATIENCE * LIMIT)
+            result["cells"][key] = _ended(in_process(command, PATIENCE * LIMIT))
             write(options.out, result)
+
+
+def _seconds(cell: dict[str, Any]) -> float:
+    return LIMIT if "status" in cell else max(point["seconds"] for point in cell.values())
+
+
+def _ended(cell: dict[str, Any]) -> dict[str, Any]:
+    """The limit, of what the system ended there."""
+    return {"status": f"over {LIMIT} s"} if cell.get("status") == f"exit status {-signal.SIGKILL}" else cell
 
 
 def _cells(
