@@ -35,9 +35,7 @@ def grid_arguments(description: str, name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def measure(
-    options: argparse.Namespace, modules: Sequence[tuple[ModuleType, str]], repeated: float = math.inf
-) -> None:
+def measure(options: argparse.Namespace, modules: Sequence[tuple[ModuleType, str]], repeated: float = math.inf) -> None:
     """Measure the cells that are missing, the first split of all first.
 
     :param modules: of methods, each with its interpreter.
