@@ -34,8 +34,8 @@ def main() -> int:
             with contextlib.suppress(LookupError):  # which the check names
                 cell.write(HERE.parent, options.out)
         found = problems(options.out)
-        for commit, count in commits(options.out).most_common():
-            print(f"{commit[:12]}: {count} results")
+        for commit, names in commits(options.out).items():
+            print(f"{commit[:12]}, {len(names)} results: {', '.join(names)}")
         print("\n".join(found) or "all results are of the code as it is, and pages say what they say")
         return int(bool(found))
     known = {script.name: script for script in scripts()}

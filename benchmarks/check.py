@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 from .freshness import ROOT, changed_since
@@ -31,9 +30,13 @@ def problems(results: Path) -> list[str]:
     return found + [problem for cell in CELLS for problem in cell.problems(ROOT, results)]
 
 
-def commits(results: Path) -> Counter[str]:
-    """How many results are of which commit."""
-    return Counter(commit for script in scripts() if (commit := commit_of(script, results)))
+def commits(results: Path) -> dict[str, list[str]]:
+    """The names of results under the commits at which they were measured, the largest group first."""
+    found: dict[str, list[str]] = {}
+    for script in scripts():
+        if commit := commit_of(script, results):
+            found.setdefault(commit, []).append(script.name)
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
 def commit_of(script: Script, results: Path) -> str:

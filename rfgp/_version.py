@@ -1,3 +1,5 @@
-"""The version of the package."""
+"""The version of the package, which is that of its tag."""
 
-__version__ = "0.1.0"
+from importlib.metadata import version
+
+__version__ = version("rfgp")
