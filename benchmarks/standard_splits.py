@@ -61,9 +61,10 @@ INTRODUCTION = """
     and else a random tenth. Inputs and targets are standardized by the training rows. RMSE and NLPD are in standard
     deviations of the target; classes have the error rate and the log loss. Of methods with several settings, such as
     the rate of SVGP, the best on the test rows is shown. A method without error bars has the variance of residuals of
-    rows that it was not fitted to. "over 60 s" had no prediction in that time. Published numbers are of other splits.
+    rows that it was not fitted to. "over 60 s" had no prediction in that time; "error" is GPBoost's of a constant
+    column. Published numbers are of other splits.
     What took more than 20 s has the first split alone, and no standard error; of the others the lowest is bold.
-    Empty cells are of methods that have no classes, or that cannot be had with their defaults.
+    Empty cells are of methods that are not measured for classes.
 
     The cells are in `benchmarks/results/accuracy_per_second.json` and `benchmarks/results/accuracy_peers.json`;
     `python benchmarks/standard_splits.py` writes this page.

@@ -48,9 +48,9 @@ def points(cells: Cells, name: str) -> dict[str, Point]:
 
 
 def stopped(cells: Cells, name: str) -> dict[str, str]:
-    """What ended methods of a set before they had a prediction."""
+    """What ended methods of a set before they had a prediction: the limit, or an error."""
     return {
-        key.split("|")[1]: cell["status"]
+        key.split("|")[1]: cell["status"] if cell["status"].startswith("over") else "error"
         for key, cell in cells.items()
         if key.split("|")[0] == name and "status" in cell
     }
