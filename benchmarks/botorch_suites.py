@@ -7,13 +7,14 @@ which with rfgp's kernel alone. Where the tests ask for an RBFKernel, a kernel t
 that they go on to what they test.
 """
 
-import argparse
 import os
 import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
+
+import common
 
 FILES = ("models/test_gp_regression.py", "test_end_to_end.py", "models/test_model_list_gp_regression.py")
 KERNELS = ("exact", "dense", "rfgp")
@@ -92,20 +93,24 @@ def failures(checkout, kind, files):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = common.arguments(__doc__, "botorch_suites")
     parser.add_argument("--botorch", type=Path, help="a checkout of BoTorch's repository")
     parser.add_argument("--files", nargs="+", default=FILES, help="test files, relative to its folder test")
     arguments = parser.parse_args()
     if arguments.botorch is None:
         parser.error("expected --botorch PATH, a checkout of BoTorch's repository, got nothing; clone it")
-    found = {}
+    files = list(FILES[:1] if arguments.quick else arguments.files)
+    result = {"environment": common.environment(), "files": files, "tests": {}, "failures": {}}
     for kind in KERNELS:
-        found[kind], count = failures(arguments.botorch.resolve(), kind, arguments.files)
-        print(f"{kind}: {len(found[kind])} of {count} fail")
-        for name, message in found[kind].items():
+        found, result["tests"][kind] = failures(arguments.botorch.resolve(), kind, files)
+        result["failures"][kind] = found
+        print(f"{kind}: {len(found)} of {result['tests'][kind]} fail")
+        for name, message in found.items():
             print(f"    {name}: {message}")
-    alone = found["rfgp"].keys() - found["dense"].keys()
-    print(f"with rfgp's kernel and not with the dense one of the same features: {sorted(alone) or 'none'}")
+    alone = sorted(result["failures"]["rfgp"].keys() - result["failures"]["dense"].keys())
+    result["with_rfgp_alone"] = alone
+    common.write(arguments.out, result)
+    print(f"with rfgp's kernel and not with the dense one of the same features: {alone or 'none'}")
 
 
 if __name__ == "__main__":
