@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import tomllib
 from pathlib import Path
 
 import llms_index
@@ -135,3 +136,14 @@ def test_tutorials_become_notebooks_that_say_how_they_were_run():
 )
 def test_formulas_are_spelled_out(written, understood):
     assert mathml.spelled_out(written) == understood
+
+
+def test_an_index_page_has_no_relative_links(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / ".ci"))
+    links = importlib.import_module("index_links")
+    text = links.absolute((ROOT / "README.md").read_text(encoding="utf-8"), "https://host/rfgp", "v1")
+    targets = re.findall(r"\]\(([^)]+)\)", text)
+    assert len(targets) > 20 and all(target.startswith("https://") for target in targets)
+    assert "(https://host/rfgp/raw/v1/benchmarks/figures/front_page.png)" in text
+    settings = tomllib.loads(links.with_addresses((ROOT / "pyproject.toml").read_text(), "https://host/rfgp", "v1"))
+    assert settings["project"]["urls"]["Source"] == "https://host/rfgp"
