@@ -12,6 +12,7 @@ from torch import Tensor
 from ...linalg import row_chunks
 from ...linalg.complex_numbers import real_part
 from ..noise import NoiseModel
+from ..posterior.point_variance import cast
 from ..posterior.posterior import GaussianPosterior, refined_mean
 from ..posterior.products import feature_product, transposed_product
 from ..posterior.regression import Regression
@@ -85,6 +86,8 @@ class LeftOutRows:
         self.common = regression.noise.precisions(1)[0] if is_one else None
         self.directions = None if self.common is None else posterior.output_directions(self.factor)
         self.is_separable = self.directions is not None
+        is_single = product_dtype == torch.float32 and self.num_outputs == 1 and not posterior.batch_shape
+        self.point_variance = posterior.point_variance(self.factor).to(product_dtype) if is_single else None
         gradients = self._gradient(torch.cat([torch.zeros_like(posterior.mean), posterior.mean], dim=-1))
         scale, left = (torch.linalg.vector_norm(gradient) for gradient in gradients.unbind(-1))
         if not float(left) <= _TOLERANCE * float(scale):
@@ -101,7 +104,7 @@ class LeftOutRows:
         """What the other rows predict at groups of rows, and which groups lose digits, (g,)."""
         width, scalar = size * self.num_outputs, self.scalar_features(chosen)
         error = self.errors(chosen, scalar, self.mean).flatten(-3).unflatten(-1, (-1, width))
-        variance = self.posterior.block_covariances(scalar, self.factor, size)
+        variance = self._covariances(scalar, size)
         identity = torch.eye(width, dtype=torch.float64, device=self.x.device)
         precision = block_diagonal(self.precisions(chosen), size)
         shrink = identity - _product(variance, precision.to(variance.dtype))
@@ -118,6 +121,12 @@ class LeftOutRows:
         variance = self.posterior.block_covariances(scalar, self.factor, size)
         inverse = torch.linalg.inv(self._shrink_by_rows(self.posterior, chosen, size))
         return self._left_out(error, inverse.to(torch.promote_types(inverse.dtype, variance.dtype)), variance)
+
+    def _covariances(self, scalar: Tensor, size: int) -> Tensor:
+        """The covariances (..., g, m T, m T) of the functions; of single values in float32 where Gram products are."""
+        if self.point_variance is None or size > 1:
+            return self.posterior.block_covariances(scalar, self.factor, size)
+        return self.point_variance(cast(scalar, torch.float32)).double().unsqueeze(-1)
 
     def _left_out(self, error: Tensor, inverse: Tensor, variance: Tensor) -> FunctionPrediction:
         left_out = _product(inverse.to(error.dtype), error.unsqueeze(-1)).squeeze(-1)
