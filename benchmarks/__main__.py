@@ -19,7 +19,9 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run scripts in order, alone; results of this commit are kept")
     run.add_argument("names", nargs="*", metavar="SCRIPT", help="default: all scripts of the table in README.md")
-    run.add_argument("--quick", action="store_true", help="small sizes, to see that scripts run; give another --out")
+    sizes = run.add_mutually_exclusive_group()
+    sizes.add_argument("--quick", action="store_true", help="small sizes, to see that scripts run; give another --out")
+    sizes.add_argument("--full", action="store_true", help="the largest sizes too, in a night; default: two hours")
     run.add_argument("--data-dir", help="the directory of the data sets; default: $RFGP_DATA")
     run.add_argument("--peers-python", help="an interpreter that has the peers; default: those scripts are not run")
     run.add_argument("--botorch", help="a checkout of BoTorch; default: its tests are not run")
@@ -46,7 +48,8 @@ def main() -> int:
         parser.error("expected an --out of its own for --quick, which would replace results")
     named = ("data_dir", "peers_python", "botorch", "device")
     given = {f"--{name.replace('_', '-')}": getattr(options, name) for name in named if getattr(options, name)}
-    failed = run_all([known[name] for name in options.names or known], options.out, options.quick, given)
+    size = "quick" if options.quick else "full" if options.full else "default"
+    failed = run_all([known[name] for name in options.names or known], options.out, size, given)
     print(f"failed: {', '.join(failed)}" if failed else "all measured")
     return int(bool(failed))
 

@@ -27,22 +27,22 @@ WRITTEN = (
 """What scripts write."""
 
 
-def run_all(scripts: Sequence[Script], out: Path, quick: bool, given: Mapping[str, str]) -> list[str]:
+def run_all(scripts: Sequence[Script], out: Path, size: str, given: Mapping[str, str]) -> list[str]:
     """Measure what has no result of the present code yet; returns the names of scripts that failed.
 
     A run that is killed goes on where it was: what was begun on the same code is kept, and others begin anew. A result
     of other code is put aside, as ``NAME.before``, until there is a new one.
 
+    :param size: "quick", "default" or "full"; scripts that have no full size take the default one.
     :param given: values of options, such as ``--data-dir``, for the scripts that know them.
     """
-    if not quick and _git("status", "--porcelain", "--", ".", *(f":!{path}" for path in WRITTEN)):
+    if size != "quick" and _git("status", "--porcelain", "--", ".", *(f":!{path}" for path in WRITTEN)):
         raise SystemExit("expected a work tree without changes, got some; commit them, or pass --quick")
     out.mkdir(parents=True, exist_ok=True)
     commit, failed = environment()["commit"], []
     for script in scripts:
-        record = read(out / RECORD)
-        kept = record.get(script.name, {})
-        is_same = "commit" in kept and kept["quick"] == quick and not changed_since(kept["commit"], script.file)
+        kept = read(out / RECORD).get(script.name, {})
+        is_same = kept.get("size") == size and not changed_since(kept["commit"], script.file)
         if is_same and kept.get("code") == 0:
             print(f"{script.name}: measured, and nothing has changed")
             continue
@@ -53,12 +53,10 @@ def run_all(scripts: Sequence[Script], out: Path, quick: bool, given: Mapping[st
         before = result.with_suffix(".before")
         if not is_same and result.exists():
             result.replace(before)
-        record[script.name] = {"commit": commit, "quick": quick}
-        write(out / RECORD, record)
+        _note(out, script.name, {"commit": commit, "size": size})
         print(f"{script.name}: ", end="", flush=True)
-        measured = _run(script, out, quick, given)
-        record[script.name] = {"commit": commit, "quick": quick, "environment": environment()} | measured
-        write(out / RECORD, record)
+        measured = _run(script, out, size, given)
+        _note(out, script.name, {"commit": commit, "size": size, "environment": environment()} | measured)
         print(f"{measured['wall_seconds']:.0f} s, {measured['processor_seconds']:.0f} s of the processor", flush=True)
         if not measured["code"]:
             before.unlink(missing_ok=True)
@@ -68,17 +66,23 @@ def run_all(scripts: Sequence[Script], out: Path, quick: bool, given: Mapping[st
     return failed
 
 
-def _run(script: Script, out: Path, quick: bool, given: Mapping[str, str]) -> dict[str, Any]:
+def _note(out: Path, name: str, entry: dict[str, Any]) -> None:
+    """Write down what is known of a run, beside the others."""
+    write(out / RECORD, read(out / RECORD) | {name: entry})
+
+
+def _run(script: Script, out: Path, size: str, given: Mapping[str, str]) -> dict[str, Any]:
     """One script, by its own interpreter."""
     known = script.file.read_text(encoding="utf-8")
     has_data = isinstance(script, Paper) or "add_data_dir" in known or "grid_arguments" in known
     shared = [*script.wanted, *(["--data-dir"] if has_data else [])]
     words = [word for option in shared if option in given for word in (option, given[option])]
-    command = [sys.executable, *script.command(out), *words, *(["--quick"] if quick else [])]
+    has_size = size == "quick" or (size == "full" and (isinstance(script, Paper) or '"--full"' in known))
+    command = [sys.executable, *script.command(out), *words, *([f"--{size}"] if has_size else [])]
     variables = os.environ | {"OMP_NUM_THREADS": str(script.threads), "MKL_NUM_THREADS": str(script.threads)}
     before, start = _processor_seconds(), time.perf_counter()
     done = subprocess.run(command, env=variables, cwd=HERE.parent, capture_output=True, text=True, check=False)
-    if done.returncode == 0 and script.draws and not quick:
+    if done.returncode == 0 and script.draws and size != "quick":
         subprocess.run([*command, "--plot"], env=variables, cwd=HERE.parent, check=False)
     return {
         "code": done.returncode,

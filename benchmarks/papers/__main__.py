@@ -45,6 +45,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.papers", description=__doc__)
     parser.add_argument("scripts", nargs="*", metavar="SCRIPT", help=f"one or more of {', '.join(SCRIPTS)}")
     parser.add_argument("--quick", action="store_true", help="small sizes, on data of scikit-learn")
+    parser.add_argument("--full", action="store_true", help="the largest sizes too, in hours")
     parser.add_argument("--out", type=Path, default=HERE / "results", help="the folder of the results")
     parser.add_argument("--show", action="store_true", help="measure nothing: print what the stored results say")
     parser.add_argument("--table", action="store_true", help="write the table to this folder and to docs")
@@ -60,7 +61,7 @@ def main() -> None:
             table.module(script).draw(json.loads(path.read_text()), path)
         elif not options.show:
             torch.set_default_dtype(torch.float32)
-            run(script, Options(options.quick, options.data_dir, path))
+            run(script, Options(options.quick, options.data_dir, path, options.full))
             if hasattr(table.module(script), "draw") and not options.quick:
                 table.module(script).draw(json.loads(path.read_text()), path)
         show(script, path)

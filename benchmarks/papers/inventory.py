@@ -90,14 +90,14 @@ ITEMS = (
         "thesis_4_08_09",
         "p = 3: the errors are the lowest for CtR-TensorSRHT; KL and test error like those of TensorSketch",
         "MNIST (not letter, Mocap, CIFAR-10)",
-        "2 seeds at 2d, one at 4d",
+        "2 seeds, up to 2d; 4d with --full",
     ),
     Item(
         "T Fig. 4.9",
         "thesis_4_08_09",
         "p = 6: CtR-TensorSRHT and TensorSketch perform similarly, the gain over TensorSRHT increases",
         "MNIST (not letter, Mocap, CIFAR-10)",
-        "2 seeds at 2d, one at 4d",
+        "2 seeds, up to 2d; 4d with --full",
     ),
     Item(
         "T Fig. 4.10",

@@ -17,11 +17,13 @@ class Options(NamedTuple):
     :param quick: small sizes and data that come with scikit-learn, to see in seconds that it runs.
     :param data_dir: the directory of the data sets.
     :param out: the JSON of an earlier run of the same script, which may go on; the runner writes it.
+    :param full: the largest sizes too, which take hours.
     """
 
     quick: bool
     data_dir: Path | None
     out: Path
+    full: bool = False
 
 
 class Claim(NamedTuple):

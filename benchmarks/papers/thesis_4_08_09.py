@@ -83,7 +83,7 @@ def reference_posterior(exact, data, num_exact, num_points):
 def measure(options: Options) -> dict[str, Any]:
     num_exact, num_points = (100, 50) if options.quick else (5000, 1000)
     data = unit_rows("mnist", options)
-    widths = {64: 1} if options.quick else {512: 2, 1024: 2, 2048: 2, 4096: 1}
+    widths = {64: 1} if options.quick else {512: 2, 1024: 2, 2048: 2} | ({4096: 2} if options.full else {})
     result = resumed(options)
     result |= {"environment": environment(), "alpha_epsilon": ALPHA, "kl_rows": num_exact, "kl_points": num_points}
     jobs = [(w, p, m, s) for w, seeds in widths.items() for p in (3, 6) for m in METHODS for s in range(seeds)]

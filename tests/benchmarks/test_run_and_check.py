@@ -74,9 +74,9 @@ def test_scripts_run_once_for_a_commit_and_go_on_after_a_failure(folder, capsys)
     out.mkdir()
     for name in ("good", "bad"):
         (out / f"{name}.json").write_text(json.dumps({"environment": {"commit": "of old"}, "count": 7}))
-    assert runs.run_all(wanted, out, True, {}) == ["bad"]
+    assert runs.run_all(wanted, out, "quick", {}) == ["bad"]
     assert json.loads((out / "bad.before").read_text())["count"] == 7 and not (out / "good.before").exists()
-    assert runs.run_all(wanted, out, True, {}) == []
+    assert runs.run_all(wanted, out, "quick", {}) == []
     assert json.loads((out / "good.json").read_text())["count"] == 1
     assert json.loads((out / "bad.json").read_text())["count"] == 2
     record = json.loads((out / runs.RECORD).read_text())
