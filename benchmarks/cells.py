@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .runs import read
+from .executed import read
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from .executed import functions_of, read
 from .freshness import ROOT, changed_since
 from .pages import CELLS
 from .papers.table import is_written
 from .plan import Script, scripts
-from .runs import read
 
 
 def problems(results: Path) -> list[str]:
     """What is wrong with the stored results, in words; none where all is well.
 
-    A result is old where a file has changed since its commit that its script imports, the script itself included.
+    A result is old where code has changed since its commit that its script executes.
     """
     found = []
     for script in scripts():
@@ -23,8 +23,9 @@ def problems(results: Path) -> list[str]:
             found += [] if script.wanted else [f"{script.name}: no result"]
         elif not commit:
             found.append(f"{script.name}: no commit")
-        elif changed := changed_since(commit, script.file):
-            found.append(f"{script.name}: {changed} of the files that it measures changed since {commit[:8]}")
+        elif changed := changed_since(commit, script.file, functions_of(script, results)):
+            shown = f"{', '.join(changed[:3])}{' and others' if len(changed) > 3 else ''}"
+            found.append(f"{script.name}: what it measures changed since {commit[:8]}, in {shown}")
     if not is_written():
         found.append("the table of the papers differs from their results: python -m benchmarks.papers --table")
     return found + [problem for cell in CELLS for problem in cell.problems(ROOT, results)]

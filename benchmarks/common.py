@@ -137,13 +137,13 @@ def in_process(command: Sequence[str], seconds: float) -> dict[str, Any]:
 
 
 def interleaved(functions: dict[str, Callable[[], Any]], repeats: int = 5) -> dict[str, float]:
-    """Median processor seconds of each function, run in turn after one warm-up each."""
+    """Median seconds of each function, run in turn after one warm-up each."""
     for function in functions.values():
         function()
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for _ in range(repeats):
         for name, function in functions.items():
-            start = time.process_time()
+            start = time.perf_counter()
             function()
-            seconds[name].append(time.process_time() - start)
+            seconds[name].append(time.perf_counter() - start)
     return {name: statistics.median(values) for name, values in seconds.items()}

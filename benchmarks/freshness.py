@@ -1,9 +1,11 @@
-"""What a script measures: the files that it imports, and whether they have changed since a commit."""
+"""What a script measures: the functions that it executes, and whether they have changed since a commit."""
 
 from __future__ import annotations
 
 import ast
 import subprocess
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -13,19 +15,24 @@ VERSION = ROOT / "rfgp" / "_version.py"
 """What has nothing to measure."""
 
 
-def changed_since(commit: str, script: Path) -> int:
-    """How many files that a script imports, itself included, have other code than at a commit; all for an unknown one.
+def changed_since(commit: str, script: Path, functions: Mapping[str, Iterable[str]] | None = None) -> list[str]:
+    """The files whose code is another one than at a commit, for what a script executes; all for an unknown commit.
 
     Docstrings and comments are not measured, and may change.
+
+    :param functions: names of functions by file; default: whole files, all that the script imports.
     """
-    own = {str(path.relative_to(ROOT)) for path in imported(script) - {VERSION}}
+    own = {str(path.relative_to(ROOT)) for path in imported(script) - {VERSION}} if functions is None else {*functions}
     done = _git("diff", "--name-only", commit, "--", "rfgp", "benchmarks")
     if done is None:
-        return len(own)
-    return sum(
-        _code(_git("show", f"{commit}:{name}")) != _code((ROOT / name).read_text("utf-8"))
-        for name in own & set(done.split())
-    )
+        return sorted(own)
+    found = []
+    for name in sorted(own & set(done.split())):
+        before = Code.of(_git("show", f"{commit}:{name}"))
+        after = Code.of((ROOT / name).read_text("utf-8") if (ROOT / name).exists() else None)
+        if before.differs(after, None if functions is None else functions[name]):
+            found.append(name)
+    return found
 
 
 def _git(*words: str) -> str | None:
@@ -34,14 +41,49 @@ def _git(*words: str) -> str | None:
     return None if done.returncode else done.stdout
 
 
-def _code(text: str | None) -> str:
-    """The code of a file without its docstrings and comments, to be compared."""
-    tree = ast.parse(text or "")
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(body, list):
-            node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
-    return ast.dump(tree)
+class Code:
+    """The code of a file without its docstrings and comments, to be compared.
+
+    :param functions: the code of functions and methods by their qualified names.
+    :param others: all other statements of the file and its classes, but imports.
+    """
+
+    def __init__(self, functions: Mapping[str, list[str]], others: set[str]) -> None:
+        self.functions, self.others = functions, others
+
+    @classmethod
+    @cache
+    def of(cls, text: str | None) -> Code:
+        """That of the text of a file; nothing where there is none."""
+        tree = ast.parse(text or "")
+        for node in ast.walk(tree):
+            body = getattr(node, "body", None)
+            if isinstance(body, list):
+                node.body = [line for line in body if not _is_text(line)]  # type: ignore[attr-defined]
+        functions: dict[str, list[str]] = defaultdict(list)
+        others: set[str] = set()
+        waiting: list[tuple[str, ast.stmt]] = [("", line) for line in tree.body]
+        for scope, line in waiting:
+            if isinstance(line, ast.FunctionDef | ast.AsyncFunctionDef):
+                functions[scope + line.name].append(ast.dump(line))
+            elif isinstance(line, ast.ClassDef):
+                waiting += [(f"{scope}{line.name}.", inner) for inner in line.body]
+                line.body = []
+                others.add(scope + ast.dump(line))
+            elif not isinstance(line, ast.Import | ast.ImportFrom):
+                others.add(scope + ast.dump(line))
+        return cls(functions, others)
+
+    def differs(self, after: Code, functions: Iterable[str] | None = None) -> bool:
+        """Whether these functions have changed, or a statement beside the functions is gone; default: anything at all.
+
+        New statements alone change nothing for functions that are as they were.
+        """
+        if functions is None:
+            return (self.functions, self.others) != (after.functions, after.others)
+        return any(self.functions.get(name) != after.functions.get(name) for name in functions) or bool(
+            self.others - after.others
+        )
 
 
 def _is_text(line: ast.stmt) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,8 +40,27 @@ class Script:
         """Where its result is stored, beside the others."""
         return results / f"{self.name}.json"
 
-    def command(self, results: Path) -> list[str]:
-        """The words that follow the interpreter."""
+    def command(self, results: Path, size: str, given: Mapping[str, str]) -> list[str]:
+        """The words that follow the interpreter.
+
+        :param size: "quick", "default" or "full"; scripts that have no full size take the default one.
+        :param given: values of options, such as ``--data-dir``, of which a script gets those that it knows.
+        """
+        shared = [*self.wanted, *(["--data-dir"] if self._has_data else [])]
+        words = [word for option in shared if option in given for word in (option, given[option])]
+        is_asked = size == "quick" or (size == "full" and self._has_full_size)
+        return [*self._words(results), *words, *([f"--{size}"] if is_asked else [])]
+
+    @property
+    def _has_data(self) -> bool:
+        text = self.file.read_text(encoding="utf-8")
+        return "add_data_dir" in text or "grid_arguments" in text
+
+    @property
+    def _has_full_size(self) -> bool:
+        return '"--full"' in self.file.read_text(encoding="utf-8")
+
+    def _words(self, results: Path) -> list[str]:
         return [str(self.file), *self.options, "--out", str(self.result(results).absolute())]
 
 
@@ -56,8 +76,10 @@ class Paper(Script):
         """Where its result is stored."""
         return results.absolute().parent / "papers" / results.name / f"{self.name}.json"
 
-    def command(self, results: Path) -> list[str]:
-        """The words that follow the interpreter."""
+    _has_data = True
+    _has_full_size = True
+
+    def _words(self, results: Path) -> list[str]:
         return ["-m", "benchmarks.papers", self.name, "--out", str(self.result(results).parent)]
 
 

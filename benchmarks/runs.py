@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import subprocess
@@ -13,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from .common import environment, write
+from .executed import follow, functions_of, read
 from .freshness import changed_since
-from .plan import HERE, Paper, Script
+from .plan import HERE, Script
 
 RECORD = "runs.json"
 WRITTEN = (
@@ -42,7 +42,7 @@ def run_all(scripts: Sequence[Script], out: Path, size: str, given: Mapping[str,
     commit, failed = environment()["commit"], []
     for script in scripts:
         kept = read(out / RECORD).get(script.name, {})
-        is_same = kept.get("size") == size and not changed_since(kept["commit"], script.file)
+        is_same = kept.get("size") == size and not changed_since(kept["commit"], script.file, functions_of(script, out))
         if is_same and kept.get("code") == 0:
             print(f"{script.name}: measured, and nothing has changed")
             continue
@@ -60,6 +60,8 @@ def run_all(scripts: Sequence[Script], out: Path, size: str, given: Mapping[str,
         print(f"{measured['wall_seconds']:.0f} s, {measured['processor_seconds']:.0f} s of the processor", flush=True)
         if not measured["code"]:
             before.unlink(missing_ok=True)
+            if size != "quick":
+                follow(script, out, given)
         else:
             failed.append(script.name)
             print(measured["error"], file=sys.stderr)
@@ -73,12 +75,7 @@ def _note(out: Path, name: str, entry: dict[str, Any]) -> None:
 
 def _run(script: Script, out: Path, size: str, given: Mapping[str, str]) -> dict[str, Any]:
     """One script, by its own interpreter."""
-    known = script.file.read_text(encoding="utf-8")
-    has_data = isinstance(script, Paper) or "add_data_dir" in known or "grid_arguments" in known
-    shared = [*script.wanted, *(["--data-dir"] if has_data else [])]
-    words = [word for option in shared if option in given for word in (option, given[option])]
-    has_size = size == "quick" or (size == "full" and (isinstance(script, Paper) or '"--full"' in known))
-    command = [sys.executable, *script.command(out), *words, *([f"--{size}"] if has_size else [])]
+    command = [sys.executable, *script.command(out, size, given)]
     variables = os.environ | {"OMP_NUM_THREADS": str(script.threads), "MKL_NUM_THREADS": str(script.threads)}
     before, start = _processor_seconds(), time.perf_counter()
     done = subprocess.run(command, env=variables, cwd=HERE.parent, capture_output=True, text=True, check=False)
@@ -91,14 +88,6 @@ def _run(script: Script, out: Path, size: str, given: Mapping[str, str]) -> dict
         "threads": script.threads,
         "error": done.stderr[-2000:] if done.returncode else "",
     }
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A JSON file, or nothing where there is none."""
-    if not path.exists():
-        return {}
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return content if isinstance(content, dict) else {}
 
 
 def _processor_seconds() -> float:

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from benchmarks import check, freshness, plan, runs
+from benchmarks import check, executed, freshness, plan, runs
 from benchmarks.cells import Cell, agrees, like, replaced
 from benchmarks.pages import CELLS
 from benchmarks.plan import HERE, Paper, Script, scripts
@@ -38,11 +38,13 @@ def test_the_table_names_every_script_once():
         "cells",
         "check",
         "common",
+        "executed",
         "freshness",
         "grid_peers",
         "pages",
         "plan",
         "runs",
+        "sitecustomize",
         "standard_splits",
         "steps",
     }
@@ -60,7 +62,7 @@ def folder(tmp_path, monkeypatch):
         (scripts_folder / f"{name}.py").write_text(text)
     monkeypatch.setattr(runs, "HERE", scripts_folder)
     monkeypatch.setattr(plan, "HERE", scripts_folder)
-    monkeypatch.setattr(runs, "changed_since", lambda known, file: known != commit)
+    monkeypatch.setattr(runs, "changed_since", lambda known, file, functions: known != commit)
     return tmp_path
 
 
@@ -106,8 +108,25 @@ def test_results_of_changed_code_and_missing_ones_are_named(tmp_path, monkeypatc
 
 
 def test_code_is_compared_without_its_texts():
-    one = freshness._code('"""A."""\ndef f(x):\n    """B."""\n    return x + 1  # C\n')
-    assert one == freshness._code("def f(x):\n    return (x + 1)\n") != freshness._code("def f(x):\n    return x + 2\n")
+    one = freshness.Code.of('"""A."""\ndef f(x):\n    """B."""\n    return x + 1  # C\n')
+    assert not one.differs(freshness.Code.of("def f(x):\n    return (x + 1)\n"))
+    assert one.differs(freshness.Code.of("def f(x):\n    return x + 2\n"))
+
+
+def test_code_is_compared_where_it_is_executed():
+    before = freshness.Code.of("import a\nK = 1\nclass C:\n    n = 2\n    def f(self): return 1\ndef g(): return 2\n")
+    after = "import b\nK = 1\nL = 3\nclass C:\n    n = 2\n    def f(self): return 1\ndef g(): return 3\n"
+    assert not before.differs(freshness.Code.of(after), ["C.f"]) and before.differs(freshness.Code.of(after), ["g"])
+    assert before.differs(freshness.Code.of(after.replace("n = 2", "n = 4")), ["C.f"])
+    assert before.differs(freshness.Code.of(after.replace("class C:", "class C(int):")), ["C.f"])
+
+
+def test_a_script_is_followed_into_its_processes(tmp_path):
+    script = next(script for script in scripts() if script.name == "leave_out_scale")
+    executed.follow(script, tmp_path, {})
+    found = executed.functions_of(script, tmp_path)
+    assert "main" in found["benchmarks/leave_out_scale.py"]
+    assert "LeftOutRows.prediction" in found["rfgp/inference/leave_out/left_out_rows.py"]
 
 
 def test_a_script_is_measured_by_what_it_imports():
