@@ -15,17 +15,15 @@ _IS_FUNCTION = 2  # inspect.CO_NEWLOCALS, which modules and classes do not have
 def _follow(folder: str) -> None:
     here = Path(__file__).resolve().parent
     own = tuple(str(room) + os.sep for room in (here, here.parent / "rfgp"))
-    known, open_files, start = set(), {}, len(str(here.parent)) + 1
+    known, start = set(), len(str(here.parent)) + 1
 
     def called(frame, event, argument):
         code = frame.f_code
         if code not in known:
             known.add(code)
             if code.co_filename.startswith(own) and code.co_flags & _IS_FUNCTION:
-                process = os.getpid()
-                if process not in open_files:
-                    open_files[process] = open(Path(folder) / str(process), "a", buffering=1, encoding="utf-8")
-                open_files[process].write(f"{code.co_filename[start:]}\t{code.co_qualname}\n")
+                with open(os.path.join(folder, str(os.getpid())), "a", encoding="utf-8") as file:
+                    file.write(f"{code.co_filename[start:]}\t{code.co_qualname}\n")
 
     threading.settrace(called)
     sys.settrace(called)
