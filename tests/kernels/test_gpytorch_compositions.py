@@ -295,6 +295,15 @@ def test_features_follow_the_grad_mode_in_which_a_lazy_matrix_was_made():
         assert made.evaluate_kernel().requires_grad
 
 
+def test_entries_of_several_outputs_are_those_of_the_dense_matrix():
+    kernel, x, z = rfgp.approximate(tasks(), WIDTH, input_dim=3, seed=1), inputs(), inputs(seed=5)
+    i, j = torch.arange(3), torch.arange(3).flip(0)
+    for entries in (kernel(x).evaluate_kernel(), kernel(x, z)):
+        dense = entries.to_dense()
+        close(entries.diagonal(), dense.diagonal())
+        close(entries[i, j], dense[i, j])
+
+
 def test_batches_keep_features():
     shape = torch.Size([2])
     exact = ScaleKernel(RBFKernel(batch_shape=shape), batch_shape=shape)

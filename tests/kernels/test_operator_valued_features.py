@@ -618,6 +618,10 @@ def test_operators_of_features(key, rows):
         torch.testing.assert_close(operator.mT @ many, dense_features.mT @ many, **CLOSE)
     again = operator.mT.mT
     torch.testing.assert_close(again.to_dense(), dense_features, **CLOSE)
+    torch.testing.assert_close(operator.squared_norms(), dense_features.square().sum(-1), **CLOSE)
+    i, k = torch.tensor([17, 0, 4]), torch.tensor([6, 6, 1])
+    torch.testing.assert_close(operator[..., i, k], dense_features[..., i, k], **CLOSE)
+    torch.testing.assert_close(operator.mT[..., k, i], dense_features[..., i, k], **CLOSE)
     torch.testing.assert_close((2.0 * operator).to_dense(), 2.0 * dense_features, **CLOSE)
     expanded = operator.expand(4, *dense_features.shape) if batch == rows else operator
     torch.testing.assert_close(expanded.to_dense(), dense_features.expand(expanded.shape), **CLOSE)

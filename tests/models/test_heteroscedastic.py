@@ -10,6 +10,7 @@ import torch
 from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ConstantMean, MultitaskMean, ZeroMean
+from torch.utils.flop_counter import FlopCounterMode
 
 import rfgp
 from rfgp.inference.latent.variational import GaussianWeights
@@ -131,6 +132,14 @@ def test_one_mean_for_several_outputs(mean):
     assert model.bound == pytest.approx(wanted.bound, rel=1e-9)
     torch.testing.assert_close(model.predictive(x).mean, wanted.predictive(x).mean)
     assert rfgp.fit(model, x, both, max_evaluations=2, progress=False).log_marginal_likelihood > wanted.bound
+
+
+def test_data_of_several_outputs_cost_no_more_than_a_gram_matrix_of_their_features():
+    x, y, _ = rows()
+    both, model = torch.stack([y, y.flip(0)], dim=-1), tasks()
+    with FlopCounterMode(display=False) as products:
+        model.parts(x, both)
+    assert products.get_total_flops() <= 2 * both.numel() * (2 * WIDTH) ** 2
 
 
 @pytest.mark.long("three whole trainings")

@@ -207,6 +207,8 @@ def test_batches_of_inputs_equal_one_by_one(neighbors):
     assert batch.mean.shape == batch.variance.shape == (4, 5, 2)
     assert close(batch.mean[1, 2], one.mean)
     assert close(batch.covariance_matrix[1, 2], one.covariance_matrix)
+    first, last = torch.tensor([0, 1]), torch.tensor([1, 1])
+    assert close(batch.lazy_covariance_matrix[..., first, last], batch.covariance_matrix[..., first, last])
 
 
 def test_samples_of_the_posterior_have_its_moments():

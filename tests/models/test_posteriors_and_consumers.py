@@ -78,9 +78,12 @@ def by_row(values, model):
 
 
 def check_covariance(model, y):
-    found = model.posterior(NEW)
-    diagonal = found.covariance_matrix.diagonal(dim1=-2, dim2=-1)
+    found, first, last = model.posterior(NEW), torch.tensor([0, 2]), torch.tensor([4, 2])
+    dense = found.covariance_matrix
+    diagonal = dense.diagonal(dim1=-2, dim2=-1)
     torch.testing.assert_close(diagonal.reshape(found.variance.shape), found.variance, rtol=1e-6, atol=1e-9)
+    entries = found.lazy_covariance_matrix[..., first, last]
+    torch.testing.assert_close(entries, dense[..., first, last], rtol=1e-6, atol=1e-9)
 
 
 def check_samples(model, y):

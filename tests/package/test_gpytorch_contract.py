@@ -219,6 +219,13 @@ def test_every_overridden_private_method_is_a_listed_hook():
     assert found and not found - listed, f"add to HOOKS: {sorted(found - listed)}"
 
 
+def test_no_operator_reads_entries_by_products_with_unit_vectors():
+    default = LinearOperator._get_indices
+    sized = [c for c in rfgp_classes() if issubclass(c, LinearOperator) and c._size is not LinearOperator._size]
+    slow = [cls.__name__ for cls in sized if cls._get_indices is default]
+    assert sized and not slow, f"define _get_indices, or a diagonal takes as many products as rows: {slow}"
+
+
 def test_every_private_method_overrides_something_or_is_called():
     called = attributes(ast.Load)
     dead = [

@@ -106,6 +106,12 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         scalar = self.root.to_dense()
         return scalar, OutputFactor.kronecker(scalar.new_ones(1, 1, dtype=torch.float64), scalar.shape[-1])
 
+    def _diagonal(self) -> Tensor:
+        if isinstance(self.root, OutputFeatures):
+            return self.root.squared_norms()
+        diagonal: Tensor = super()._diagonal()
+        return diagonal
+
     def mul(self, other: Any) -> LinearOperator:
         """The product with numbers, or element by element: with features, where at most 1,024 come out."""
         if _is_scales(other):
@@ -211,6 +217,9 @@ class LazyFeatureCrossLinearOperator(LinearOperator):
 
     def _expand_batch(self, batch_shape: torch.Size) -> LinearOperator:
         return self.evaluate_kernel()._expand_batch(batch_shape)
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        return self.evaluate_kernel()._get_indices(row_index, col_index, *batch_indices)
 
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
         return self.evaluate_kernel()._getitem(row_index, col_index, *batch_indices)

@@ -42,6 +42,10 @@ class OutputFeatures(LinearOperator):
         """The product F^T v, (..., N T) to (..., K)."""
         return self._t_matmul(values.unsqueeze(-1)).squeeze(-1)
 
+    def squared_norms(self) -> Tensor:
+        """The squared norms of the rows, (..., N T): the prior variances of all outputs."""
+        return self.factor.prior_variances(self.scalar).flatten(-2)
+
     @property
     def dtype(self) -> torch.dtype:
         return self.scalar.dtype
@@ -70,6 +74,17 @@ class OutputFeatures(LinearOperator):
     def _transpose_nonbatch(self) -> LinearOperator:
         return _Transposed(self)
 
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        point, output = row_index // self.coefficient.shape[-1], row_index % self.coefficient.shape[-1]
+        batch = self._size()[:-2]
+        scalar = self.scalar.expand(*batch, *self.scalar.shape[-2:])
+        coefficients = self.coefficient.expand(*batch, *self.coefficient.shape[-3:]).unbind(-3)
+        parts = [
+            scalar[(*batch_indices, point, index[col_index])] * c[(*batch_indices, col_index, output)]
+            for index, c in zip(self.index, coefficients, strict=True)
+        ]
+        return sum(parts[1:], parts[0])
+
     def _expand_batch(self, batch_shape: torch.Size) -> OutputFeatures:
         scalar = self.scalar.expand(*batch_shape, *self.scalar.shape[-2:])
         return self.__class__(scalar, self.coefficient, self.index, self.is_kronecker)
@@ -91,6 +106,9 @@ class _Transposed(LinearOperator):
 
     def _t_matmul(self, rhs: Tensor) -> Tensor:
         return self.features._matmul(rhs)
+
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        return self.features._get_indices(col_index, row_index, *batch_indices)
 
     def _size(self) -> torch.Size:
         *batch, rows, columns = self.features.shape

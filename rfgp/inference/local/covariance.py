@@ -41,6 +41,10 @@ class ResidualCovariance(LinearOperator):
     def to_dense(self) -> Tensor:
         return self._matmul(torch.eye(len(self.x), dtype=self.dtype, device=self.x.device))
 
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        entries: Tensor = to_linear_operator(self.to_dense())._get_indices(row_index, col_index, *batch_indices)
+        return entries
+
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Any:
         return to_linear_operator(self.to_dense())._getitem(row_index, col_index, *batch_indices)
 

@@ -176,6 +176,10 @@ class SystemCovariance(CholeskyRoot):
     def _transpose_nonbatch(self) -> SystemCovariance:
         return self
 
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        entries: Tensor = to_linear_operator(self.to_dense())._get_indices(row_index, col_index, *batch_indices)
+        return entries
+
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
         result: LinearOperator = to_linear_operator(self.to_dense())._getitem(row_index, col_index, *batch_indices)
         return result

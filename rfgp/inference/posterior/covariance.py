@@ -156,6 +156,9 @@ class WeightSpaceCovariance(FunctionCovariance):
     def _transpose_nonbatch(self) -> WeightSpaceCovariance:
         return self
 
+    def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
+        return self._known()._get_indices(row_index, col_index, *batch_indices)
+
     def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
         source: Any = self._known() if batch_indices else super()
         result: LinearOperator = source._getitem(row_index, col_index, *batch_indices)
