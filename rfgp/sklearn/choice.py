@@ -82,7 +82,7 @@ def _best(
     options: dict[str, Parts], x: Tensor, y: Tensor, deadline: Deadline, is_tuned: bool = False
 ) -> tuple[str, dict[str, float]]:
     """The first of those that predict held-out rows about best, and the scores of all, which are tuned."""
-    limit = deadline.share(_SHARE_OF_TIME).left if deadline.is_set else None
+    limit = deadline.share(_SHARE_OF_TIME).limit
     probes = {name: _probe(parts, x) for name, parts in options.items()}
     with torch.enable_grad():
         scores = compare(probes, x, y, time_limit=limit, initialize=not is_tuned)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -105,13 +104,12 @@ def _learn(
         width = min(_TUNED_WIDTH, kernel.num_scalar_features)
         few = approximate(kernel.exact_kernel, width, method="landmarks", train_inputs=x[some], seed=options.seed)
         narrow = LaplaceGP(few, model.likelihood, model.mean_module)
-    limit = deadline.share(_SHARE_OF_TIME).left
     summary = fit(
         narrow,
         x[some],
         y[some],
         strategy=strategy,
-        time_limit=limit if math.isfinite(limit) else None,
+        time_limit=deadline.share(_SHARE_OF_TIME).limit,
         max_evaluations=min(options.limit, _EVALUATIONS),
         progress=False,
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import math
 import warnings
 from typing import Any, Self
 
@@ -112,7 +111,7 @@ def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadlin
         likelihood.deg_free = 4.0
     some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:_TUNED_ROWS]
     kernel: Any = normal.covar_module
-    width, share = kernel.num_scalar_features, deadline.share(_TUNED_SHARE).left
+    width, time_limit = kernel.num_scalar_features, deadline.share(_TUNED_SHARE).limit
     if len(some) > _TUNED_WIDTH < width:
         kernel = approximate(kernel.exact_kernel, _TUNED_WIDTH, method="landmarks", train_inputs=x[some], seed=0)
     with warnings.catch_warnings():
@@ -122,7 +121,7 @@ def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadlin
             x[some],
             y[some],
             strategy=Evidence(initialize=False),
-            time_limit=share if math.isfinite(share) else None,
+            time_limit=time_limit,
             max_evaluations=min(limit, _EVALUATIONS),
             progress=False,
         )

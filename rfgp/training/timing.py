@@ -6,6 +6,9 @@ import math
 import time
 from dataclasses import dataclass
 
+_LEAST = 0.01
+"""Seconds of a time limit that has come, which has to be positive."""
+
 
 def clock() -> float:
     """Seconds by the clock."""
@@ -32,6 +35,11 @@ class Deadline:
     def left(self) -> float:
         """The seconds until then, zero where it is over."""
         return max(0.0, self.end - clock())
+
+    @property
+    def limit(self) -> float | None:
+        """The seconds that are left as the time limit of another call, never zero; None for no limit."""
+        return max(self.left, _LEAST) if self.is_set else None
 
     def allows(self, seconds: float = 0.0) -> bool:
         """Whether work of so many seconds would end before."""

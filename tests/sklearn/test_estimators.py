@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import pickle
 
 import gpytorch
@@ -21,6 +22,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures, TableEncoder
+from rfgp.training import timing
 
 SMALL = {"num_features": 64, "max_evaluations": 12, "kernel": "matern32", "random_state": 0}
 QUICK = SMALL | {"num_features": 16, "max_evaluations": 1}
@@ -229,6 +231,15 @@ def test_more_time_makes_wider_models():
     plan = long.fit(x[:1200], y[:1200]).model_
     assert short.model_.covar_module.num_scalar_features == 128 and short.model_.block_size == 128
     assert plan.covar_module.num_scalar_features > 128
+
+
+@pytest.mark.parametrize("limit", [5.0, 10.0])
+def test_a_time_limit_may_end_anywhere(limit, monkeypatch):
+    clock = itertools.count()
+    monkeypatch.setattr(timing, "clock", lambda: float(next(clock)))
+    x, y = regression(400)
+    model = regressor(kernel="auto", num_features="auto", max_evaluations=3, time_limit=limit).fit(x, y)
+    assert np.isfinite(model.predict(x[:3])).all()
 
 
 def test_a_column_of_targets_comes_back_as_a_column():

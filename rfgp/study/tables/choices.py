@@ -138,8 +138,7 @@ class Trials:
     @property
     def _settings(self) -> dict[str, Any]:
         """The parameters of a small estimator."""
-        limit = {"time_limit": self.deadline.left} if self.deadline.is_set else {}
-        return {"random_state": 0, "max_evaluations": _EVALUATIONS, **limit}
+        return {"random_state": 0, "max_evaluations": _EVALUATIONS, "time_limit": self.deadline.limit}
 
 
 def _is_better(densities: Tensor, of_simpler: Tensor) -> bool:

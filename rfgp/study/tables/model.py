@@ -135,7 +135,7 @@ class TableModel(torch.nn.Module):
             table, kernel = trials.inputs(table, kernel, first, test_share, seed)
             data = table.split(test_share, seed)
             bar.begin("parameters")
-            limit = deadline.share(_SHARE_OF_FIT).left if deadline.is_set else None
+            limit = deadline.share(_SHARE_OF_FIT).limit
             estimator = _estimator(data, kernel, num_features, limit, seed, transforms)
             bar.begin("noise")
             of_levels = {column for group in levels(table.encoding.columns) for column in group}

@@ -62,8 +62,7 @@ class Spread(torch.nn.Module):
         from ...sklearn import RandomFeatureGPRegressor
         from ...sklearn.comparison import without_advice
 
-        limit = deadline.left if deadline.is_set else None
-        estimator = RandomFeatureGPRegressor("rbf", random_state=seed, time_limit=limit)
+        estimator = RandomFeatureGPRegressor("rbf", random_state=seed, time_limit=deadline.limit)
         with without_advice():
             estimator.fit(inputs.numpy(), z.abs().pow(_POWER).numpy())
         return cls(estimator.model_, columns, (scales_of(estimator.x_scaler_), scales_of(estimator.y_scaler_)))
