@@ -30,6 +30,7 @@ class Script:
     options: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
     draws: bool = False
+    has_full_size = False
 
     @property
     def file(self) -> Path:
@@ -48,17 +49,13 @@ class Script:
         """
         shared = [*self.wanted, *(["--data-dir"] if self._has_data else [])]
         words = [word for option in shared if option in given for word in (option, given[option])]
-        is_asked = size == "quick" or (size == "full" and self._has_full_size)
+        is_asked = size == "quick" or (size == "full" and self.has_full_size)
         return [*self._words(results), *words, *([f"--{size}"] if is_asked else [])]
 
     @property
     def _has_data(self) -> bool:
         text = self.file.read_text(encoding="utf-8")
         return "add_data_dir" in text or "grid_arguments" in text
-
-    @property
-    def _has_full_size(self) -> bool:
-        return '"--full"' in self.file.read_text(encoding="utf-8")
 
     def _words(self, results: Path) -> list[str]:
         return [str(self.file), *self.options, "--out", str(self.result(results).absolute())]
@@ -76,8 +73,8 @@ class Paper(Script):
         """Where its result is stored."""
         return results.absolute().parent / "papers" / results.name / f"{self.name}.json"
 
+    has_full_size = True
     _has_data = True
-    _has_full_size = True
 
     def _words(self, results: Path) -> list[str]:
         return ["-m", "benchmarks.papers", self.name, "--out", str(self.result(results).parent)]

@@ -241,7 +241,7 @@ def run(options: argparse.Namespace) -> None:
         measured(f"workers, {workers}", lambda n=rows, w=workers: child(options, n, w, "float32", 900))
     peers = (200, 32, 500, 250, 1) if quick else (2000, options.width, 10_000, 1000, 3)
     measured("peers", lambda: measure_peers(*peers))
-    if options.full:
+    if options.whole:
         measured("whole", lambda: child(options, 10**8, 2, "float32", 3 * 3600))
 
 
@@ -325,7 +325,7 @@ def main() -> None:
     parser = arguments(__doc__, "scale_maps")
     add_plot(parser)
     parser.add_argument("--width", type=int, default=256, help="features of the maps")
-    parser.add_argument("--full", action="store_true", help="the map of 10^8 points too")
+    parser.add_argument("--whole", action="store_true", help="the map of 10^8 points too")
     parser.add_argument("--only", help="only measurements whose name begins so")
     parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--workers", type=int, help=argparse.SUPPRESS)

@@ -253,7 +253,7 @@ def main() -> None:
     parser = common.arguments(__doc__ or "", "scale_rows")
     common.add_plot(parser)
     parser.add_argument("--one", nargs=3, metavar=("WORK", "ROWS", "FILE"), help="one measurement in this process")
-    parser.add_argument("--full", action="store_true", help="10^7 rows too")
+    parser.add_argument("--most", type=int, default=10**6, help="no more rows than this")
     options = parser.parse_args()
     if options.one:
         print(json.dumps(measure(options.one[0], int(options.one[1]), options.one[2])))
@@ -262,7 +262,7 @@ def main() -> None:
         plot(options.out)
         return
     result: dict[str, Any] = common.resumed(options) | {"environment": common.environment()}
-    most = 20_000 if options.quick else 10**7 if options.full else 10**6
+    most = 20_000 if options.quick else options.most
     with tempfile.TemporaryDirectory() as folder:
         for count, work in sorted((count, work) for work, counts in ROWS.items() for count in counts):
             own = result["cells"].setdefault(work, {})
