@@ -69,7 +69,7 @@ class PolynomialSketch(FeatureMap):
     def rows(self, *factors: Tensor, **hyperparameters: Tensor) -> Tensor:
         batch, num_rows = factors[0].shape[:-2], factors[0].shape[-2]
         flat = [x.reshape(-1, self.input_dim) for x in factors]
-        rows = blocked(self._columns, flat, self.num_features, self.is_complex, self.block_bytes)
+        rows = blocked(self._columns, flat, self.num_features, self.is_complex, self.block_bytes, self._width)
         return rows.reshape(*batch, num_rows, rows.shape[-1])
 
     def _columns(self, *factors: Tensor, work: tuple[Tensor, Tensor] | None = None) -> Tensor:
@@ -87,6 +87,11 @@ class PolynomialSketch(FeatureMap):
         """The i-th linear map of feature-major inputs, (d, n) to (D, n); it may be written to ``out``."""
 
     @property
+    def _width(self) -> int:
+        """The most numbers that a linear map has for one input, which decide how many inputs suit the cache."""
+        return self.num_features
+
+    @property
     def _scale(self) -> float:
         """The factor 1/sqrt(D) of the features, applied to the inputs of the first linear map."""
         return 1.0 / math.sqrt(self.num_features)
@@ -97,19 +102,26 @@ class PolynomialSketch(FeatureMap):
 
 
 def blocked(
-    columns: Callable[..., Tensor], inputs: Sequence[Tensor], num_features: int, is_complex: bool, block_bytes: int
+    columns: Callable[..., Tensor],
+    inputs: Sequence[Tensor],
+    num_features: int,
+    is_complex: bool,
+    block_bytes: int,
+    width: int,
 ) -> Tensor:
     """Evaluate a feature-major function on inputs (N, d), in blocks of rows that stay in the cache.
 
     :param columns: takes (d, n) tensors and working memory, and returns (D, n) features.
+    :param width: the most numbers that the function has for one row at a time.
     :returns: (N, D), or (N, 2 D) with real and imaginary parts side by side.
     """
     if not has_values() or (torch.is_grad_enabled() and any(x.requires_grad for x in inputs)):
         result = columns(*[x.mT for x in inputs])
         return torch.cat([result.real, result.imag]).mT if is_complex else result.mT
     num_rows = inputs[0].shape[0]
-    rows = inputs[0].new_empty(num_rows, num_features * (2 if is_complex else 1))
-    block_rows = min(max(block_bytes // (rows.shape[1] * rows.element_size()), 32), block_bytes // 8192)
+    parts = 2 if is_complex else 1
+    rows = inputs[0].new_empty(num_rows, parts * num_features)
+    block_rows = min(max(block_bytes // (parts * width * rows.element_size()), 32), block_bytes // 8192)
     dtype = rows.dtype.to_complex() if is_complex else rows.dtype
     memory = torch.empty(2, num_features, min(block_rows, num_rows), dtype=dtype, device=rows.device)
     for start in range(0, num_rows, block_rows):

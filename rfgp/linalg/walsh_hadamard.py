@@ -51,10 +51,10 @@ def next_power_of_two(n: int) -> int:
 
 
 def _factors(order: int) -> list[int]:
-    """Powers of two as equal as possible whose product is a power of two."""
+    """Powers of two as equal as possible whose product is a power of two; the last product is over the most batches."""
     bits = order.bit_length() - 1
     parts = min(bits, 1) if bits <= _BITS_ALONE else -(-bits // _BITS)
-    return [1 << (bits // parts + (part < bits % parts)) for part in range(parts)]
+    return [1 << ((bits + part) // parts) for part in range(parts)]
 
 
 def fwht(x: Tensor, dim: int = -1) -> Tensor:

@@ -419,14 +419,30 @@ def test_product_sketch_is_a_product_of_dense_linear_maps(example):
 def test_srht_is_a_product_of_dense_linear_maps(example):
     sketch = example()
     x = inputs(sketch, 6)
-    padded = torch.nn.functional.pad(x, (0, sketch.padded_dim - sketch.input_dim))
-    hadamard = torch.tensor(scipy.linalg.hadamard(sketch.padded_dim), dtype=torch.float64)
-    all_signs = joined(sketch.signs) if sketch.is_complex else sketch.signs
+    padded = torch.nn.functional.pad(x, (0, max(sketch.order - sketch.input_dim, 0)))
+    hadamard = torch.tensor(scipy.linalg.hadamard(sketch.order), dtype=torch.float64)
+    none = torch.empty(*sketch.signs.shape[:2], sketch.num_features, 0, dtype=torch.float64)
+    both = (sketch.signs, sketch.extra_signs if sketch.num_extra else none)
+    all_signs, extras = (joined(signs) if sketch.is_complex else signs for signs in both)
     expected = torch.ones(6, sketch.num_features, dtype=torch.float64)
-    for signs, index in zip(all_signs.squeeze(1), sketch.index, strict=True):
+    for signs, extra, index in zip(all_signs.squeeze(1), extras.squeeze(1), sketch.index, strict=True):
         rows = torch.cat([hadamard.to(block.dtype) * block for block in signs])
-        expected = expected * (padded.to(rows.dtype) @ rows[index].mT)
+        expected = expected * (padded.to(rows.dtype) @ torch.cat([rows[index], extra], dim=-1).mT)
     torch.testing.assert_close(sketch(x), expected / math.sqrt(sketch.num_features), rtol=0.0, atol=ROUNDING)
+
+
+@pytest.mark.parametrize(
+    ("input_dim", "num_features", "variant", "order"),
+    [
+        *[(2049, 8874, "upsampled", 2048), (2049, 8875, "upsampled", 4096), (2049, 64, "stacked", 4096)],
+        *[(2056, 64, "upsampled", 2048), (2057, 64, "upsampled", 4096), (2048, 64, "upsampled", 2048)],
+        *[(17, 31, "upsampled", 16), (17, 32, "upsampled", 32), (9, 1, "upsampled", 16), (1, 1, "upsampled", 1)],
+    ],
+)
+def test_few_columns_beyond_a_power_of_two_are_not_transformed(input_dim, num_features, variant, order):
+    sketch = TensorSRHT(input_dim, num_features, 1, variant)
+    assert sketch.order == order and sketch.num_extra == max(input_dim - order, 0)
+    assert ("extra_signs" in sketch.state_dict()) == (order < input_dim)
 
 
 @pytest.mark.smoke_for_each("example")

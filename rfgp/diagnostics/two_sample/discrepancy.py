@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -66,7 +67,7 @@ def mmd(x: Tensor, y: Tensor, kernel: Kernel) -> Discrepancy:
     True
     """
     check_samples(kernel, x, y, 8)
-    return _discrepancy(pair_sums(kernel, x, y))
+    return _discrepancy(pair_sums(kernel, x, y, _chosen(len(x), len(y), x.device)))
 
 
 def squared(sums: PairSums) -> float:
@@ -79,7 +80,7 @@ def squared(sums: PairSums) -> float:
 def _discrepancy(sums: PairSums) -> Discrepancy:
     """The estimate and its standard errors, with the noise of the estimated difference of embeddings taken off."""
     n, m = len(sums.x), len(sums.y)
-    blocks = [sums.block(a, b) for a, b in zip(*_chosen(n, m, sums.x.device), strict=True)]
+    blocks = [sums.block(a, b) for a, b in _blocks(len(sums.chosen_x), len(sums.chosen_y))]
     witness_x = torch.cat([block.sums_x[0] / (n - 2) - block.sums_x[1] / m for block in blocks])
     witness_y = torch.cat([block.sums_y[0] / (m - 2) - block.sums_y[1] / n for block in blocks])
     traces = [(_trace_of_square(block.xx), _trace_of_square(block.yy), _cross(block.xy)) for block in blocks]
@@ -91,12 +92,17 @@ def _discrepancy(sums: PairSums) -> Discrepancy:
     return Discrepancy(squared(sums), math.sqrt(max(variance, 0.0)), math.sqrt(max(null, 0.0)))
 
 
-def _chosen(n: int, m: int, device: torch.device) -> list[tuple[Tensor, ...]]:
-    """Random rows of both samples in as many blocks of about 256."""
+def _chosen(n: int, m: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Random rows of both samples."""
     generator = torch.Generator().manual_seed(0)
-    rows = [torch.randperm(size, generator=generator)[:_ROWS].to(device) for size in (n, m)]
-    count = max(min(map(len, rows)) // _BLOCK, 1)
-    return [chosen.tensor_split(count) for chosen in rows]
+    x, y = (torch.randperm(size, generator=generator)[:_ROWS].to(device) for size in (n, m))
+    return x, y
+
+
+def _blocks(n: int, m: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The numbers from 0 to n - 1, and those to m - 1, in as many parts of about 256."""
+    count = max(min(n, m) // _BLOCK, 1)
+    return zip(*(torch.arange(size).tensor_split(count) for size in (n, m)), strict=True)
 
 
 def _trace_of_square(gram: Tensor) -> float:

@@ -17,6 +17,12 @@ from ...kernels.checked import check_columns
 from ...linalg import row_chunks
 
 _TILE = 2048
+_ROWS = 256
+"""Rows of features that are summed in float64 at a time, which stay in the cache."""
+_COPIES = 4
+"""By how much a chunk of features is smaller than others, so that it stays in the cache with its inputs."""
+_KEPT_BYTES = 64 * 2**20
+"""Up to which size the features of the chosen rows of a sample are kept."""
 
 
 class Block(NamedTuple):
@@ -30,46 +36,57 @@ class Block(NamedTuple):
 
 
 class PairSums(abc.ABC):
-    """Sums of kernel values over pairs of different rows."""
+    """Sums of kernel values over pairs of different rows, and blocks of the chosen rows of x and of y."""
 
-    def __init__(self, kernel: Kernel, x: Tensor, y: Tensor) -> None:
+    def __init__(self, kernel: Kernel, x: Tensor, y: Tensor, chosen: tuple[Tensor, Tensor] | None = None) -> None:
         self.kernel, self.x, self.y = kernel, x, y
+        none = torch.empty(0, dtype=torch.long, device=x.device)
+        self.chosen_x, self.chosen_y = (none, none) if chosen is None else chosen
 
     @abc.abstractmethod
     def totals(self) -> tuple[float, float, float]:
         """Sums over pairs of different rows of x, over those of y, and over a row of each."""
 
     @abc.abstractmethod
-    def block(self, chosen_x: Tensor, chosen_y: Tensor) -> Block:
-        """The values of some rows of either sample, and their sums with all others."""
+    def block(self, part_x: Tensor, part_y: Tensor) -> Block:
+        """The values of some of the chosen rows of either sample, and their sums with all others."""
 
 
 class FeatureSums(PairSums):
     r"""Sums over pairs from :math:`S = \sum_i \phi(x_i)` and :math:`\sum_i |\phi(x_i)|^2`, in O(N D)."""
 
-    def __init__(self, kernel: RandomFeatureKernel, x: Tensor, y: Tensor) -> None:
-        super().__init__(kernel, x, y)
-        self.sum_x, self.squares_x = _feature_sums(kernel, x)
-        self.sum_y, self.squares_y = _feature_sums(kernel, y)
+    kernel: RandomFeatureKernel
+
+    def __init__(
+        self, kernel: RandomFeatureKernel, x: Tensor, y: Tensor, chosen: tuple[Tensor, Tensor] | None = None
+    ) -> None:
+        super().__init__(kernel, x, y, chosen)
+        self.features_x, self.sum_x, self.squares_x = _feature_sums(kernel, x, self.chosen_x)
+        self.features_y, self.sum_y, self.squares_y = _feature_sums(kernel, y, self.chosen_y)
 
     def totals(self) -> tuple[float, float, float]:
         within_x = self.sum_x @ self.sum_x - self.squares_x
         within_y = self.sum_y @ self.sum_y - self.squares_y
         return within_x.item(), within_y.item(), (self.sum_x @ self.sum_y).item()
 
-    def block(self, chosen_x: Tensor, chosen_y: Tensor) -> Block:
-        a, b = (features_of(self.kernel, rows).double() for rows in (self.x[chosen_x], self.y[chosen_y]))
+    def block(self, part_x: Tensor, part_y: Tensor) -> Block:
+        a = self._features(self.features_x, self.x, self.chosen_x, part_x)
+        b = self._features(self.features_y, self.y, self.chosen_y, part_y)
         xx, yy = a @ a.mT, b @ b.mT
         sums_x = a @ self.sum_x - xx.diagonal(), a @ self.sum_y
         sums_y = b @ self.sum_y - yy.diagonal(), b @ self.sum_x
         return Block(xx, yy, a @ b.mT, sums_x, sums_y)
 
+    def _features(self, kept: Tensor | None, rows: Tensor, chosen: Tensor, part: Tensor) -> Tensor:
+        """Features of chosen rows in float64, from those that were kept where there are any."""
+        return (features_of(self.kernel, rows[chosen[part]]) if kept is None else kept[part]).double()
+
 
 class DenseSums(PairSums):
     """Sums over pairs from kernel values in tiles, each of which is computed once, in O(N^2)."""
 
-    def __init__(self, kernel: Kernel, x: Tensor, y: Tensor) -> None:
-        super().__init__(kernel, x, y)
+    def __init__(self, kernel: Kernel, x: Tensor, y: Tensor, chosen: tuple[Tensor, Tensor] | None = None) -> None:
+        super().__init__(kernel, x, y, chosen)
         self.within_x, self.within_y = (_rows_within(kernel, rows) for rows in (x, y))
         self.x_to_y, self.y_to_x = x.new_zeros(len(x), dtype=torch.float64), y.new_zeros(len(y), dtype=torch.float64)
         for i in _tiles(len(x)):
@@ -81,24 +98,25 @@ class DenseSums(PairSums):
     def totals(self) -> tuple[float, float, float]:
         return self.within_x.sum().item(), self.within_y.sum().item(), self.x_to_y.sum().item()
 
-    def block(self, chosen_x: Tensor, chosen_y: Tensor) -> Block:
+    def block(self, part_x: Tensor, part_y: Tensor) -> Block:
+        chosen_x, chosen_y = self.chosen_x[part_x], self.chosen_y[part_y]
         a, b = self.x[chosen_x], self.y[chosen_y]
         sums_x = self.within_x[chosen_x], self.x_to_y[chosen_x]
         sums_y = self.within_y[chosen_y], self.y_to_x[chosen_y]
         return Block(dense(self.kernel, a, a), dense(self.kernel, b, b), dense(self.kernel, a, b), sums_x, sums_y)
 
 
-def pair_sums(kernel: Kernel, x: Tensor, y: Tensor) -> PairSums:
+def pair_sums(kernel: Kernel, x: Tensor, y: Tensor, chosen: tuple[Tensor, Tensor] | None = None) -> PairSums:
     """The sums in linear time where the kernel has features, and in quadratic time otherwise."""
     if isinstance(kernel, RandomFeatureKernel):
-        return FeatureSums(kernel, x, y)
-    return DenseSums(kernel, x, y)
+        return FeatureSums(kernel, x, y, chosen)
+    return DenseSums(kernel, x, y, chosen)
 
 
 def features(kernel: RandomFeatureKernel, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Chunks of rows with their features, real and imaginary parts side by side."""
     width = max(features_of(kernel, rows[:1]).shape[-1], rows.shape[-1])
-    for part in row_chunks(len(rows), width, rows.element_size()):
+    for part in row_chunks(len(rows), width, _COPIES * rows.element_size()):
         yield part, features_of(kernel, rows[part])
 
 
@@ -141,10 +159,23 @@ def checked_value(value: float, rows: Tensor) -> float:
     return value
 
 
-def _feature_sums(kernel: RandomFeatureKernel, rows: Tensor) -> tuple[Tensor, Tensor]:
-    parts = [(phi.sum(0, dtype=torch.float64), phi.double().square().sum()) for _, phi in features(kernel, rows)]
-    totals, squares = zip(*parts, strict=True)
-    return torch.stack(totals).sum(0), torch.stack(squares).sum()
+def _feature_sums(kernel: RandomFeatureKernel, rows: Tensor, chosen: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+    """The features of chosen rows, None where they would take much memory, and sums of features and of squares."""
+    size = features_of(kernel, rows[:1]).shape[-1]
+    total, squares = rows.new_zeros(size, dtype=torch.float64), rows.new_zeros((), dtype=torch.float64)
+    fits = len(chosen) * size * rows.element_size() <= _KEPT_BYTES
+    kept = rows.new_empty(len(chosen), size) if fits else None
+    position = torch.full((len(rows),), -1, device=rows.device)
+    position[chosen] = torch.arange(len(chosen), device=rows.device)
+    for part, phi in features(kernel, rows):
+        if kept is not None:
+            is_chosen = position[part] >= 0
+            kept[position[part][is_chosen]] = phi[is_chosen]
+        for some in phi.split(_ROWS):
+            exact = some.double()
+            total += exact.sum(0)
+            squares += exact.square().sum()
+    return kept, total, squares
 
 
 def _rows_within(kernel: Kernel, rows: Tensor) -> Tensor:

@@ -49,13 +49,16 @@ def test_equals_the_sum_over_pairs(name, monkeypatch):
     assert found.null_standard_error > 0.0
 
 
-def test_features_and_their_kernel_values_agree():
+@pytest.mark.parametrize("kept_bytes", [0, 2**20])
+def test_features_and_their_kernel_values_agree(kept_bytes, monkeypatch):
+    monkeypatch.setattr(sums, "_KEPT_BYTES", kept_bytes)
     x, y = samples(600, 500)
-    kernel = KERNELS["ctr"]
-    linear, dense = (made(kernel, x, y) for made in (sums.FeatureSums, sums.DenseSums))
+    chosen = torch.tensor([5, 0, 77, 599]), torch.tensor([3, 499, 2])
+    linear, dense = (made(KERNELS["ctr"], x, y, chosen) for made in (sums.FeatureSums, sums.DenseSums))
+    assert (linear.features_x is None) == (kept_bytes == 0)
     torch.testing.assert_close(linear.totals(), dense.totals(), rtol=1e-12, atol=0)
-    chosen = torch.tensor([5, 0, 77])
-    for a, b in zip(linear.block(chosen, chosen), dense.block(chosen, chosen), strict=True):
+    parts = torch.tensor([3, 0]), torch.tensor([1])
+    for a, b in zip(linear.block(*parts), dense.block(*parts), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-11, atol=0)
 
 
