@@ -121,6 +121,13 @@ def test_code_is_compared_where_it_is_executed():
     assert before.differs(freshness.Code.of(after.replace("class C:", "class C(int):")), ["C.f"])
 
 
+def test_a_change_that_affects_no_result_may_be_left_out():
+    old, new = "def f(): return 1\ndef g(): return 1\n", "def f(): return 2\ndef g(): return 1\n"
+    own, old, new = (freshness.Code.of(text) for text in ("def f(): return 1\ndef g(): return 3\n", old, new))
+    after = own.changed(old, new)
+    assert not after.differs(new, ["f"]) and after.differs(new, ["g"])
+
+
 def test_a_script_is_followed_into_its_processes(tmp_path):
     script = next(script for script in scripts() if script.name == "leave_out_scale")
     executed.follow(script, tmp_path, {})
