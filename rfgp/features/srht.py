@@ -171,7 +171,7 @@ class TensorSRHT(PolynomialSketch):
 def _order(input_dim: int, num_features: int, variant: str) -> int:
     """The order of the Hadamard matrix: the next power of two, or the one before where few columns are beyond it.
 
-    Stacked transforms of half the size are twice as many, so that they save nothing.
+    Stacked transforms of half the size are about twice as many where features are, so that they save little.
     """
     padded = next_power_of_two(input_dim)
     smaller, extra = padded // 2, input_dim - padded // 2
