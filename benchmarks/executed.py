@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -28,7 +27,7 @@ def follow(script: Script, results: Path, given: Mapping[str, str]) -> None:
         seen, out = Path(folder) / "seen", Path(folder) / "benchmarks" / "results"
         for path in (seen, out, script.result(out).parent):
             path.mkdir(parents=True, exist_ok=True)
-        variables = os.environ | {"RFGP_EXECUTED": str(seen), "PYTHONPATH": str(HERE), "OMP_NUM_THREADS": "1"}
+        variables = script.variables(given) | {"RFGP_EXECUTED": str(seen), "PYTHONPATH": str(HERE)}
         command = [sys.executable, *script.command(out, "quick", given)]
         done = subprocess.run(command, env=variables, cwd=HERE.parent, capture_output=True, text=True, check=False)
         if done.returncode:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,6 +52,11 @@ class Script:
         words = [word for option in shared if option in given for word in (option, given[option])]
         is_asked = size == "quick" or (size == "full" and self.has_full_size)
         return [*self._words(results), *words, *([f"--{size}"] if is_asked else [])]
+
+    def variables(self, given: Mapping[str, str]) -> dict[str, str]:
+        """The variables of its environment: threads, and the data directory of scripts without an option for it."""
+        threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS"), str(self.threads))
+        return os.environ | threads | ({"RFGP_DATA": given["--data-dir"]} if "--data-dir" in given else {})
 
     @property
     def _has_data(self) -> bool:

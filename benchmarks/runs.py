@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import subprocess
 import sys
@@ -76,7 +75,7 @@ def _note(out: Path, name: str, entry: dict[str, Any]) -> None:
 def _run(script: Script, out: Path, size: str, given: Mapping[str, str]) -> dict[str, Any]:
     """One script, by its own interpreter."""
     command = [sys.executable, *script.command(out, size, given)]
-    variables = os.environ | {"OMP_NUM_THREADS": str(script.threads), "MKL_NUM_THREADS": str(script.threads)}
+    variables = script.variables(given)
     before, start = _processor_seconds(), time.perf_counter()
     done = subprocess.run(command, env=variables, cwd=HERE.parent, capture_output=True, text=True, check=False)
     if done.returncode == 0 and script.draws and size != "quick":

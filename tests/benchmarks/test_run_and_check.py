@@ -89,6 +89,15 @@ def test_scripts_run_once_for_a_commit_and_go_on_after_a_failure(folder, capsys)
     )
 
 
+def test_a_script_gets_the_data_directory_also_where_it_has_no_option_for_it():
+    saving, certificate = (next(s for s in scripts() if s.name == name) for name in ("saving", "certificate"))
+    given = {"--data-dir": "somewhere"}
+    assert saving.variables(given)["RFGP_DATA"] == "somewhere" and "somewhere" not in saving.command(
+        HERE, "quick", given
+    )
+    assert certificate.command(HERE, "quick", given)[-3:] == ["--data-dir", "somewhere", "--quick"]
+
+
 def test_results_of_changed_code_and_missing_ones_are_named(tmp_path, monkeypatch):
     head = subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True
