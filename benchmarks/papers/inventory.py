@@ -90,7 +90,7 @@ ITEMS = (
         "thesis_4_08_09",
         "p = 3: the errors are the lowest for CtR-TensorSRHT; KL and test error like those of TensorSketch",
         "MNIST (not letter, Mocap, CIFAR-10)",
-        "2 seeds, up to 2d; 4d with --full",
+        "2 seeds, up to 2d; at 4d, which --full measures, TensorSketch had the lower kernel error for p = 3",
     ),
     Item(
         "T Fig. 4.9",
@@ -132,6 +132,7 @@ ITEMS = (
         "thesis_5_02_08_10",
         "sinc, ten features: Maclaurin features are more accurate than Fourier ones around 0, and collapse far from it",
         "drawn",
+        "(3) predictions here add the variance that a truncated series lacks, so that deviations do not collapse",
     ),
     Item(
         "T Fig. 5.3",
