@@ -18,7 +18,7 @@ from typing import Any
 import gpytorch
 import numpy as np
 import torch
-from common import add_plot, arguments, environment, markdown, save_figure, write
+from common import add_grid, add_plot, arguments, environment, markdown, save_figure, write
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.kernel_approximation import PolynomialCountSketch, RBFSampler
 
@@ -206,13 +206,16 @@ def extended(history: History, commit: str, ratios: dict[str, float]) -> History
 
 
 def draw(history: History, out: Any) -> None:
-    """Every ratio over that of its first run, against runs."""
-    figure, axes = plots.figure(1, 1, width=7.0, height=3.6)
-    for name, runs in history.items():
-        values = list(runs.values())
-        axes[0, 0].plot(list(runs), [value / values[0] for value in values], ".-", label=name)
-    axes[0, 0].set_ylabel("ratio, first run = 1")
-    axes[0, 0].legend(fontsize=5, ncols=2)
+    """A row for each ratio, with a point for each run; the last one is dark."""
+    figure, ((ax,),) = plots.figure(1, 1, width=6.4, height=0.24 * len(history) + 0.8)
+    for row, runs in enumerate(history.values()):
+        *before, last = runs.values()
+        ax.plot(before, [row] * len(before), "o", color="#BBBBBB", markersize=4)
+        ax.plot(last, row, "o", color=plots.COLORS[0], markersize=5)
+    ax.set(xscale="log", xlabel=f"ratio, at most the last {KEPT} runs")
+    ax.set_yticks(range(len(history)), list(history), fontsize="small")
+    ax.invert_yaxis()
+    add_grid(ax)
     save_figure(figure, out)
 
 
