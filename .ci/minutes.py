@@ -1,8 +1,8 @@
 """Run a command, and fail where it takes more than sixteen processor minutes of a quiet core.
 
-Processor time does not depend on other programs of a machine, but on who shares its cores, their cache and memory: servers
-take up to three times as long for the same tests. Work that is like theirs, small tensors and new memory, is timed on two
-cores before and after the command, and says how fast they are.
+Processor time does not depend on other programs of a machine, but on who shares its cores, cache and memory: servers
+take up to three times as long for the same tests. Work that is like theirs, small tensors and new memory, is timed on
+two cores before and after the command, and says how fast they are.
 """
 
 import resource
@@ -12,7 +12,7 @@ import sys
 
 MOST = 16.0
 QUIET = 0.25
-"""Processor seconds of the work, in proportion to .55 where the tests took 21 minutes: less than 10 on a quiet server."""
+"""Processor seconds of the work where the tests take ten minutes; on a server where they took 21, it took .55."""
 WORK = """
 import time, torch
 torch.set_num_threads(1)
