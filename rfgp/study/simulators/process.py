@@ -85,8 +85,13 @@ class Process:
         self.x, self.y, self.parameters, self.kind = x, y, parameters, kind
         total = covariance(x, x, parameters, kind)
         total.diagonal().add_(parameters.noise)
-        self.inverse = torch.cholesky_inverse(cholesky(total))
-        self.weights = self.inverse @ y
+        self.factor = cholesky(total)
+        self.inverse = torch.cholesky_inverse(self.factor)
+        self.weights = self.solve(y)
+
+    def solve(self, y: Tensor) -> Tensor:
+        """The product (N, ...) of the inverse covariance of the runs and y (N, ...), by its factor."""
+        return torch.cholesky_solve(y.reshape(len(y), -1), self.factor).reshape(y.shape)
 
     def mean(self, x: Tensor) -> Tensor:
         """The posterior mean at x (M, d), (M,)."""
@@ -94,14 +99,21 @@ class Process:
 
     def variance(self, x: Tensor) -> Tensor:
         """The posterior variance of the function at x (M, d), (M,)."""
-        cross, (variance, single) = self.cross(x), (self.parameters.variance, self.parameters.single_variance)
-        prior = 1.0 + variance + single.sum()
-        return (prior - (cross @ self.inverse * cross).sum(-1)).clamp_min(0.0)
+        prior = 1.0 + self.parameters.variance + self.parameters.single_variance.sum()
+        return (prior - self._half(x).square().sum(0)).clamp_min(0.0)
 
     def covariance(self, x: Tensor) -> Tensor:
         """The posterior covariance of the function at x (M, d), (M, M)."""
-        cross = self.cross(x)
-        return covariance(x, x, self.parameters, self.kind) - cross @ self.inverse @ cross.mT
+        half = self._half(x)
+        return covariance(x, x, self.parameters, self.kind) - half.mT @ half
+
+    def _half(self, x: Tensor) -> Tensor:
+        """The prior covariance with the runs, multiplied by the inverse of their factor, (N, M).
+
+        Its products have the rounding errors of the prior variance. Those by the inverse of the covariance have larger
+        ones, by the ratio of the prior variance to the noise, and can exceed the posterior variance.
+        """
+        return torch.linalg.solve_triangular(self.factor, self.cross(x).mT, upper=False)
 
     def cross(self, x: Tensor) -> Tensor:
         """The prior covariance with the runs, (M, N)."""
@@ -140,7 +152,7 @@ class Draws:
         self.prior = torch.cat([amplitude, amplitude, torch.ones(1, dtype=torch.float64)]).unsqueeze(-1) * normal
         noise = torch.randn(len(process.x), num_functions, generator=generator, dtype=torch.float64)
         at_runs = self._features(process.x) @ self.prior + parameters.noise.sqrt() * noise
-        self.update = process.inverse @ -at_runs
+        self.update = process.solve(-at_runs)
 
     def __call__(self, x: Tensor) -> Tensor:
         """The mean, then the functions at x (M, d), (M, 1 + S)."""

@@ -125,6 +125,17 @@ def test_the_next_runs_leave_less_variance(study):
     assert (study.model_std.diff(dim=0) < 0.0).all()
 
 
+def test_variances_at_the_runs_are_right_where_the_noise_is_small(study):
+    """The variance at a run is s - s² e' (K + s I)^-1 e, which subtracts nothing large."""
+    for processes in study.emulator.outputs:
+        for process in processes:
+            noise = process.parameters.noise
+            assert noise < 1e-5
+            known = noise - noise.square() * process.inverse.diagonal()
+            torch.testing.assert_close(process.variance(process.x), known, rtol=1e-5, atol=1e-13)
+            torch.testing.assert_close(process.covariance(process.x).diagonal(), known, rtol=1e-5, atol=1e-13)
+
+
 def test_inputs_beyond_the_runs_are_named():
     x, y = table(20)
     page = str(rfgp.study.uncertainty(x, y["flow"], {"offset": "uniform(-2.5, 2)"}))
