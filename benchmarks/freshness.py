@@ -19,6 +19,7 @@ UNAFFECTED = {
     "method over 60 s on one split is not run on the others, whose stored cells say the same",
     "bbe167e2": "a time limit that has come to zero ends a fit where it raised, and no stored fit raised; a "
     "method over 60 s on one split is not run on the others, whose stored cells say the same",
+    "02fb6907": "variances of uncertainty studies; the only script that makes such studies is newer",
 }
 """Commits whose changes leave stored results as they are, with the reason."""
 
