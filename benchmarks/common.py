@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 HERE = Path(__file__).parent
+CODE = (":(top)rfgp", ":(top,glob)benchmarks/**/*.py")
+"""What is measured, and what measures it."""
 
 
 def arguments(description: str, name: str) -> argparse.ArgumentParser:
@@ -55,8 +57,9 @@ def mnist(data_dir: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, tor
 
 
 def environment() -> dict[str, Any]:
-    """Versions, processor, threads and commit of this run."""
-    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=False)
+    """Versions, processor and threads of this run, and the last commit that changed its code."""
+    command = ["git", "log", "-1", "--format=%H", "--", *CODE]
+    commit = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

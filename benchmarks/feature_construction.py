@@ -142,7 +142,7 @@ def measure(width: int, x: Tensor, sketch_class: Any | None, num_seeds: int, rep
 
 def run(options: Any) -> None:
     num_rows, widths = (50, (128, 256)) if options.quick else (1000, (1024, 4096, 10240))
-    num_seeds, repeats = (2, 2) if options.quick else (5, 7)
+    num_seeds, repeats = (2, 2) if options.quick else (5, 5)
     sketch_class = None if options.dp_rfs is None else research_code(options.dp_rfs)
     versions = {"scikit-learn": sklearn.__version__}
     if options.dp_rfs is not None:

@@ -13,15 +13,6 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 VERSION = ROOT / "rfgp" / "_version.py"
 """What has nothing to measure."""
-UNAFFECTED = {
-    "fe36dc33": "rows are left out in float64 as before; all results that leave them out in float32 are newer",
-    "2d806dd1": "scripts of papers know larger sizes; T Fig. 4.8 and 4.9, whose default it changed, are newer; a "
-    "method over 60 s on one split is not run on the others, whose stored cells say the same",
-    "bbe167e2": "a time limit that has come to zero ends a fit where it raised, and no stored fit raised; a "
-    "method over 60 s on one split is not run on the others, whose stored cells say the same",
-    "02fb6907": "variances of uncertainty studies; the only script that makes such studies is newer",
-}
-"""Commits whose changes leave stored results as they are, with the reason."""
 
 
 def changed_since(commit: str, script: Path, functions: Mapping[str, Iterable[str]] | None = None) -> list[str]:
@@ -38,9 +29,6 @@ def changed_since(commit: str, script: Path, functions: Mapping[str, Iterable[st
     found = []
     for name in sorted(own & set(done.split())):
         before = Code.of(_git("show", f"{commit}:{name}"))
-        for harmless in UNAFFECTED:
-            first, second = (Code.of(_git("show", f"{at}:{name}")) for at in (f"{harmless}^", harmless))
-            before = before.changed(first, second)
         after = Code.of((ROOT / name).read_text("utf-8") if (ROOT / name).exists() else None)
         if before.differs(after, None if functions is None else functions[name]):
             found.append(name)
@@ -85,14 +73,6 @@ class Code:
             elif not isinstance(line, ast.Import | ast.ImportFrom):
                 others.add(scope + ast.dump(line))
         return cls(functions, others)
-
-    def changed(self, before: Code, after: Code) -> Code:
-        """This code with the change from one code to another, where it has what is changed."""
-        functions = {**self.functions}
-        for name in before.functions.keys() | after.functions.keys():
-            if self.functions.get(name) == before.functions.get(name) and name in after.functions:
-                functions[name] = after.functions[name]
-        return Code(functions, self.others - (before.others - after.others) | (after.others - before.others))
 
     def differs(self, after: Code, functions: Iterable[str] | None = None) -> bool:
         """Whether these functions have changed, or a statement beside the functions is gone; default: anything at all.

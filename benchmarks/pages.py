@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from .cells import Cell
+from .common import mean_and_error
 
 Values = Callable[[Any], list[float]]
 NUMBER = r"(-?[\d,]*\.?\d+)"
@@ -50,17 +51,20 @@ def _grid(content: Any) -> list[float]:
 def _study(name: str) -> Values:
     def values(content: Any) -> list[float]:
         cells = content["cells"][name]
+        columns = {key: mean_and_error([float(np.mean(cell[key])) for cell in cells]) for key in STUDY}
+        inside = [value for key in ("indices_inside", "quantiles_inside") for value in columns[key]]
         seconds = float(np.median([cell["seconds"] for cell in cells]))
-        return [seconds, *(mean(float(np.mean(cell[key])) for cell in cells) for key in STUDY)]
+        return [seconds, columns["relative_error"][0], *columns["coverage"], columns["index_error"][0], *inside]
 
     return values
 
 
-STUDY = ("coverage", "index_error", "indices_inside")
+STUDY = ("relative_error", "coverage", "index_error", "indices_inside", "quantiles_inside")
 
 
 def _study_row(name: str) -> str:
-    return rf"(?m)^{name} +([\d.]+) +[\d.]+ +([\d.]+)[ ±.\d]*? {{2,}}([\d.]+) +([\d.]+)"
+    pair = rf"{NUMBER} ± {NUMBER}"
+    return rf"(?m)^{name} +" + " +".join([NUMBER, NUMBER, pair, NUMBER, pair, pair])
 
 
 def _shares(content: Any, parameters: str, method: str, place: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""Run scripts one after the other, alone, each until it has a result of this commit."""
+"""Run scripts one after the other, alone, each until it has a result of the present code."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .common import environment, write
-from .executed import follow, functions_of, read
-from .freshness import changed_since
+from .executed import follow, read
 from .plan import HERE, Script
 
 RECORD = "runs.json"
@@ -29,8 +28,9 @@ WRITTEN = (
 def run_all(scripts: Sequence[Script], out: Path, size: str, given: Mapping[str, str]) -> list[str]:
     """Measure what has no result of the present code yet; returns the names of scripts that failed.
 
-    A run that is killed goes on where it was: what was begun on the same code is kept, and others begin anew. A result
-    of other code is put aside, as ``NAME.before``, until there is a new one.
+    The code is that of the last commit that changed any. A run that is killed goes on where it was: what was begun on
+    the same code is kept, and others begin anew. A result of other code is put aside, as ``NAME.before``, until there
+    is a new one.
 
     :param size: "quick", "default" or "full"; scripts that have no full size take the default one.
     :param given: values of options, such as ``--data-dir``, for the scripts that know them.
@@ -41,7 +41,7 @@ def run_all(scripts: Sequence[Script], out: Path, size: str, given: Mapping[str,
     commit, failed = environment()["commit"], []
     for script in scripts:
         kept = read(out / RECORD).get(script.name, {})
-        is_same = kept.get("size") == size and not changed_since(kept["commit"], script.file, functions_of(script, out))
+        is_same = (kept.get("commit"), kept.get("size")) == (commit, size)
         if is_same and kept.get("code") == 0:
             print(f"{script.name}: measured, and nothing has changed")
             continue

@@ -27,7 +27,7 @@ from rfgp.study import plots
 
 DATA = ("letter", "protein", "kin8nm")
 KERNELS = ("poly 3", "poly 6", "RBF median", "Matern 3/2")
-ROWS, TEST_ROWS, SEEDS = 1000, 400, 8
+ROWS, TEST_ROWS, SEEDS = 1000, 400, 4
 
 
 def inputs(name, data_dir):

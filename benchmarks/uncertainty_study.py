@@ -122,7 +122,7 @@ def _inside(low: torch.Tensor, value: torch.Tensor, high: torch.Tensor) -> torch
 
 def main() -> None:
     parser = arguments(__doc__, "uncertainty_study")
-    parser.add_argument("--designs", type=int, default=20)
+    parser.add_argument("--designs", type=int, default=10)
     options = parser.parse_args()
     torch.set_num_threads(1)
     sizes = (40,) if options.quick else (60, 150)
