@@ -23,7 +23,6 @@ from torch import Tensor
 
 from .._support import checks
 from ..linalg.sampling import drawing_from
-from ..models import WeightSpaceGP
 from ..training import timing
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
@@ -40,7 +39,6 @@ from .phases import phases
 from .row_weights import present, row_weights
 from .scaling import input_scaler, num_lengthscales
 from .student import StudentModels, student_model
-from .student_weights import student_weights
 
 _FIRST_HELD_OUT = 100
 _OTHERS = {"constant": Constant, "linear": Linear}
@@ -76,7 +74,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
     :param noise: "normal", or "student" for targets with outliers: Student's t, by :class:`rfgp.models.LaplaceGP`, with
-        one model for each target, or for complete rows of several targets by weights of rows. No sample_weight.
+        one model for each target. No sample_weight.
     :param fallback: whether to predict by a constant or a linear model where these are better on rows that were held
         out; else there is a warning.
     :param verbose: whether a bar shows the phases of ``fit``.
@@ -157,15 +155,13 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
             with torch.enable_grad():
-                if self.noise == "student" and (num_outputs == 1 or np.isnan(rows.y).any()):
+                if self.noise == "student":
                     model: Any = self._student_models(x[train], z[train], generator, deadline.earlier(seconds))
                     once = 0.0
                 else:
                     parts = functools.partial(self._parts, num_lengthscales(self.x_scaler_), z, generator)
                     of_rows = None if own is None else own[train]
                     model, once = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
-            if self.noise == "student" and isinstance(model, WeightSpaceGP) and model.block_size is not None:
-                model.condition(x[train], z[train], weights=student_weights(model))
             bar.begin("comparison")
             comparison = Comparison(target_losses, _OTHERS if deadline.allows(seconds + once) else {})
             if len(held):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import warnings
 from typing import Any, Self
 
@@ -43,14 +42,14 @@ class StudentModels:
         return self.update(x, z)
 
     def update(self, x: Tensor, z: Tensor, weights: Tensor | None = None) -> Self:
-        """Add rows: Newton's method goes on at the present mode."""
+        """Add rows; Newton's method goes on at the present mode."""
         if weights is not None:
             raise ValueError('expected no sample_weight beside noise="student", got some; use noise="normal"')
         columns, is_first = z.reshape(len(z), -1).unbind(-1), not self.rows
         added = [(x[~column.isnan()], column[~column.isnan()]) for column in columns]
         rows = added if is_first else [_joined(*pair) for pair in zip(self.rows, added, strict=True)]
-        for model, (inputs, targets) in zip(self.models, rows, strict=True):
-            _condition(model, inputs, targets, None if is_first else model.mode)
+        for model, own, new in zip(self.models, rows, added, strict=True):
+            _condition(model, *own, None if is_first else new)
         self.rows = rows
         return self
 
@@ -114,10 +113,11 @@ def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadlin
     width, time_limit = kernel.num_scalar_features, deadline.share(_TUNED_SHARE).limit
     if len(some) > _TUNED_WIDTH < width:
         kernel = approximate(kernel.exact_kernel, _TUNED_WIDTH, method="landmarks", train_inputs=x[some], seed=0)
+    tuned = _condition(LaplaceGP(kernel, likelihood, normal.mean_module), x[some], y[some])
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*ends at the .* bound")
         fit(
-            LaplaceGP(kernel, likelihood, normal.mean_module),
+            tuned,
             x[some],
             y[some],
             strategy=Evidence(initialize=False),
@@ -127,22 +127,24 @@ def student_model(normal: WeightSpaceGP, x: Tensor, y: Tensor, deadline: Deadlin
         )
     if kernel is not normal.covar_module:
         kernel = approximate(kernel.exact_kernel, min(width, _WIDTH), method="landmarks", train_inputs=x, seed=0)
-    takes_blocks = "block_size" in inspect.signature(LaplaceGP).parameters
-    blocks: dict[str, Any] = {"block_size": normal.block_size} if takes_blocks else {}
-    return LaplaceGP(kernel, likelihood, normal.mean_module, **blocks)
+    return LaplaceGP(kernel, likelihood, normal.mean_module, block_size=normal.block_size)
 
 
-def _condition(model: LaplaceGP, x: Tensor, y: Tensor, start: Tensor | None) -> None:
-    """Fit rows, with more noise where Newton's method does not converge, as it may where noise is tiny."""
+def _condition(model: LaplaceGP, x: Tensor, y: Tensor, added: tuple[Tensor, Tensor] | None = None) -> LaplaceGP:
+    """Fit rows, with more noise where Newton's method does not converge, as it may where noise is tiny.
+
+    :param added: the last of the rows, where the model has those before.
+    """
     likelihood: Any = model.likelihood
+    start = None if added is None or model.block_size is not None else model.mode
     for _ in range(_RISES):
         try:
-            model.condition(x, y, start=start)
-            return
+            return model.condition(x, y, start=start) if added is None or start is not None else model.update(*added)
         except ValueError:
+            added = None
             with torch.no_grad():
                 likelihood.noise = 4.0 * likelihood.noise
-    model.condition(x, y, start=start)
+    return model.condition(x, y, start=start)
 
 
 def _spread(values: Tensor) -> float:

@@ -1,0 +1,58 @@
+"""Models of outputs whose noise is Student's t: where Newton's method fails, and rows that are added."""
+
+from __future__ import annotations
+
+import math
+
+import gpytorch
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood, StudentTLikelihood
+
+import rfgp
+from rfgp.inference.latent import newton_search
+from rfgp.models import LaplaceGP
+from rfgp.sklearn.student import StudentModels, student_model
+from rfgp.training.timing import Deadline
+
+
+def spiky(num_rows):
+    x = torch.linspace(0.0, 6.0, num_rows, dtype=torch.float64).unsqueeze(-1)
+    y = x[:, 0].sin()
+    y[::9] += 30.0
+    return x, (y - y.mean()) / y.std()
+
+
+def kernel(x, num_features):
+    exact = ScaleKernel(MaternKernel(nu=1.5)).double()
+    exact.base_kernel.lengthscale = 0.3
+    return rfgp.approximate(exact, num_features, method="landmarks", train_inputs=x, seed=0)
+
+
+@pytest.mark.filterwarnings("ignore:.*evaluations:UserWarning")
+def test_noise_rises_where_newtons_method_does_not_converge(monkeypatch):
+    monkeypatch.setattr(newton_search, "MAX_ITERATIONS", 8)
+    x, y = spiky(60)
+    likelihood = GaussianLikelihood().double()
+    likelihood.noise = 1e-3
+    normal = rfgp.WeightSpaceGP(kernel(x, 60), likelihood, gpytorch.means.ConstantMean().double()).condition(x, y)
+    model = student_model(normal, x, y, Deadline(math.inf), 1)
+    assert model.likelihood.noise > 0.05
+
+
+@pytest.mark.parametrize("block_size", [None, 16])
+def test_rows_that_are_added_count_as_if_they_had_been_there(block_size):
+    x, y = spiky(60)
+    order = torch.randperm(60, generator=torch.Generator().manual_seed(0))
+    x, y = x[order], y[order]
+
+    def models():
+        features = kernel(x[:50], 12)
+        own = LaplaceGP(features, StudentTLikelihood().double(), gpytorch.means.ZeroMean(), block_size=block_size)
+        return StudentModels([own])
+
+    added, whole = models().condition(x[:50], y[:50]).update(x[50:], y[50:]), models().condition(x, y)
+    assert [len(rows[0]) for rows in added.rows] == [60]
+    tolerance = 1e-6 if block_size is None else 0.03  # blocks are parted otherwise
+    torch.testing.assert_close(added.posterior(x).mean, whole.posterior(x).mean, rtol=0.0, atol=tolerance)
