@@ -13,6 +13,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 VERSION = ROOT / "rfgp" / "_version.py"
 """What has nothing to measure."""
+RECORDS = {"environment"}
+"""Functions that note what a run was of, and are not measured either."""
 
 
 def changed_since(commit: str, script: Path, functions: Mapping[str, Iterable[str]] | None = None) -> list[str]:
@@ -30,7 +32,7 @@ def changed_since(commit: str, script: Path, functions: Mapping[str, Iterable[st
     for name in sorted(own & set(done.split())):
         before = Code.of(_git("show", f"{commit}:{name}"))
         after = Code.of((ROOT / name).read_text("utf-8") if (ROOT / name).exists() else None)
-        if before.differs(after, None if functions is None else functions[name]):
+        if before.differs(after, None if functions is None else {*functions[name]} - RECORDS):
             found.append(name)
     return found
 

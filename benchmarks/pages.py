@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
+from scipy.stats import spearmanr
 
 from .cells import Cell
 from .common import mean_and_error
@@ -39,6 +40,43 @@ def _accuracy(method: str, *cells: tuple[str, str]) -> Values:
 def _messy(content: Any) -> list[float]:
     ratios = [found["error"] / found["boosting"] for found in content["rows"]]
     return [min(ratios), max(ratios)]
+
+
+def _effects(content: Any) -> list[float]:
+    """The least and the most error of tables with shops or postal codes, in errors of boosting."""
+    own = [found for found in content["rows"] if found["table"] in ("sales", "houses")]
+    return _messy({"rows": own})
+
+
+def _divergences(content: Any) -> list[float]:
+    """Rank correlations of the error of the kernel, and of KL, with the coverage of Fourier features."""
+    cells = [cell for key, cell in content["cells"].items() if "fourier" in key]
+    covered = [cell["coverage"] for cell in cells]
+    measures = ("kernel_error", "exact_from_approximate")
+    return [float(spearmanr([cell[name] for cell in cells], covered)[0]) for name in measures]
+
+
+def _quasi(content: Any) -> list[float]:
+    """How many times smaller the error of a Matern-3/2 kernel is for Sobol points, of 1, 2, 4 and 8 inputs."""
+    return [content["cells"][f"Matern 3/2/{count}/256"]["ratio"][0] for count in (1, 2, 4, 8)]
+
+
+def _sketches(content: Any) -> list[float]:
+    """Milliseconds of the structured sketch, and seconds of the dense one."""
+    seconds = [content["cells"][f"{name}/10240"]["seconds"] for name in ("tensor_srht:ctr", "rademacher:ctr")]
+    return [1000.0 * seconds[0], seconds[1]]
+
+
+def _learned_grids(content: Any) -> list[float]:
+    """The least and the most seconds of parameters of a million rows, and those of a map."""
+    fits = [case["fit_seconds"] for case in content["cases"] if case["method"].startswith("fourier_grid")]
+    return [min(fits), max(fits), _grid(content)[1]]
+
+
+def _iteration(content: Any) -> list[float]:
+    """Processor seconds of an iteration with the learned noise."""
+    cell = content["cells"]["protein, noise times 1"]
+    return [cell["seconds"]["processor"] / cell["iterations"]]
 
 
 def _grid(content: Any) -> list[float]:
@@ -218,6 +256,7 @@ BOUNDS = {
     "SVGP, natural gradients": ("SVGP, natural gradients and Adam",) * 2,
 }
 """Rows of the page, and methods of the script on two classes and on letters."""
+LONGER = ("weights, learned landmarks, all rows", "SVGP, natural gradients and Adam")
 
 
 def _bounds(methods: tuple[str, str]) -> Values:
@@ -350,6 +389,47 @@ CELLS = [
         for name in (
             f"{simulator}, {runs} runs" for simulator in ("beam", "Ishigami", "g-function") for runs in (60, 150)
         )
+    ),
+    Cell(GUIDE, rf"Fourier features is {NUMBER}, that of KL {NUMBER}\.\n", "kl_and_coverage", _divergences),
+    Cell(
+        GUIDE,
+        rf"by factors of {NUMBER} for d = 1, {NUMBER} for 2, {NUMBER} for 4 and {NUMBER} for 8",
+        "quasi_monte_carlo",
+        _quasi,
+    ),
+    Cell(
+        "docs/chooser.rst",
+        rf"1/{NUMBER} of that of orthogonal frequencies for 1 input,\s+"
+        rf"1/{NUMBER} for 2, 1/{NUMBER} for 4, 1/{NUMBER} for 8",
+        "quasi_monte_carlo",
+        _quasi,
+    ),
+    Cell(
+        "docs/chooser.rst", rf"{NUMBER} ms for 1,000 rows; dense weights {NUMBER} s", "feature_construction", _sketches
+    ),
+    Cell(
+        "docs/chooser.rst",
+        rf"a million rows in {NUMBER} to {NUMBER} s, a map of 10\^8 points in {NUMBER} s",
+        "fourier_grid",
+        _learned_grids,
+    ),
+    Cell(
+        "docs/certificates.rst", rf"about {NUMBER} processor seconds for the\s+41,157 rows", "certificate", _iteration
+    ),
+    Cell(
+        "docs/big_tables.rst",
+        rf"a save takes 8 MB and {NUMBER} s of the",
+        "scale_checkpoints",
+        at(("cost", "processor seconds of a save")),
+    ),
+    Cell(
+        "docs/tables.rst", rf"postal codes are {NUMBER} to {NUMBER} times those of boosting", "messy_tables", _effects
+    ),
+    Cell(
+        "docs/variational.rst",
+        rf"learned landmarks come to {NUMBER} on\s+two classes, and SVGP to {NUMBER}\.",
+        "variational",
+        at(*(("cells", f"drawn, 1,372 x 4; 128; {method}, for longer", "bound") for method in LONGER)),
     ),
     *(Cell(GUIDE, row(label, 9), "coverage", _coverage("true", method)) for label, method in COVERAGE.items()),
     *(

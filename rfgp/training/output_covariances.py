@@ -39,7 +39,7 @@ def write_covariance(tasks: IndexKernel, matrix: Tensor) -> None:
     factor = _factor(matrix, tasks.covar_factor.shape[-1])
     tasks.covar_factor.copy_(factor)
     rest = (matrix - factor @ factor.mT).diagonal()
-    set_within(tasks, "var", rest.clamp_min(_LEAST * float(matrix.diagonal().max())))
+    set_within(tasks, "var", rest.clamp_min(_LEAST * (float(matrix.diagonal().max()) or 1.0)))
 
 
 @torch.no_grad()

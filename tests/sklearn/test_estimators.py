@@ -143,10 +143,12 @@ def test_one_column_and_constant_columns():
     assert np.abs(beside.predict(np.column_stack([np.full(80, 1e8), x])) - y).max() < 0.05
 
 
+@pytest.mark.parametrize("shape", [(40,), (40, 2)])
 @pytest.mark.parametrize("level", [0.0, 7.5, 1e8])
-def test_a_constant_target_is_predicted(level):
+def test_constant_targets_are_predicted(level, shape):
     x, _ = regression(40)
-    mean, std = regressor().fit(x, np.full(40, level)).predict(x, return_std=True)
+    mean, std = regressor().fit(x, np.full(shape, level)).predict(x, return_std=True)
+    assert mean.shape == shape
     np.testing.assert_allclose(mean, level, rtol=1e-9, atol=1e-6)
     assert np.isfinite(std).all()
 
