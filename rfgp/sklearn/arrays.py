@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -15,9 +17,16 @@ from .._support import checks
 
 Floats = NDArray[np.float64]
 
+_TIMES = (
+    ("dates", "M", (datetime.date, np.datetime64)),
+    ("durations", "m", (datetime.timedelta, np.timedelta64)),
+)
+"""What targets may be that are no numbers: in words, as a kind of NumPy, and as types of cells."""
+
 
 def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
     """What scikit-learn's ``validate_data`` returns, also of tensors that require gradients."""
+    check_names(X)
     return validate_data(estimator, _array(X, "X"), _array(y, "y"), **options)
 
 
@@ -25,9 +34,24 @@ def _array(values: Any, name: str) -> Any:
     return checks.tensor(values, name).detach() if isinstance(values, Tensor) else values
 
 
+def check_names(table: Any) -> None:
+    """Raise a ValueError where several columns of a data frame have one name."""
+    if not (hasattr(table, "dtypes") and hasattr(table, "columns")):
+        return
+    repeated = [name for name, count in Counter(map(str, table.columns)).items() if count > 1]
+    if repeated:
+        named = ", ".join(map(repr, repeated))
+        raise ValueError(f"expected different names of columns, got several named {named}; rename them")
+
+
 def check_numbers(y: Any) -> None:
-    """Raise a ValueError where targets (N,) or (N, T) have words among them."""
+    """Raise a ValueError where targets (N,) or (N, T) have words, dates, durations or a name of several columns."""
+    check_names(y)
     values = np.asarray(_array(y, "y"))
+    for what, kind, types in _TIMES:
+        is_other = values.dtype.kind == "O" and any(isinstance(value, types) for value in values.flat)
+        if values.dtype.kind == kind or is_other:
+            raise ValueError(f"expected numbers for y, got {what}; convert them to numbers in a unit, such as days")
     words = (value for value in values.flat if isinstance(value, str)) if values.dtype.kind in "OU" else ()
     for word in words:
         try:

@@ -86,6 +86,8 @@ class RandomFeatureGP(BaseEstimator):
         if not hasattr(self, "model_"):
             return self.fit(X, y, sample_weight)
         inputs, targets, weights = self._rows(X, y, sample_weight, is_first=False)
+        if not len(inputs):
+            return self
         x, z = self._model_rows(inputs, targets)
         with torch.no_grad():
             self._update(x, z, as_tensor(weights))
@@ -158,11 +160,21 @@ class RandomFeatureGP(BaseEstimator):
         if encoder is None:
             checked = validated(self, X, y, reset=is_first, **options)
         else:
-            validate_data(self, X, reset=is_first, skip_check_array=True)
             numbers = encoder.fit_transform(X, y) if is_first else encoder.transform(X)
+            validate_data(self, X, reset=is_first, skip_check_array=True)
             checked = validated(BaseEstimator(), numbers, y, **options)
         self.encoder_ = encoder
         return checked
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """The attributes as they were, where a fit fails."""
+        before = self.__dict__.copy()
+        try:
+            yield
+        except BaseException:
+            self.__dict__ = before
+            raise
 
     @property
     def _deadline(self) -> Deadline:

@@ -132,7 +132,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
         :param sample_weight: weights of the rows, (N,), by which their noise is divided; default: ones.
         """
-        return self._fit(X, y, None, sample_weight)
+        with self._all_or_nothing():
+            return self._fit(X, y, None, sample_weight)
 
     def partial_fit(  # type: ignore[override]
         self,
@@ -147,7 +148,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         """
         if hasattr(self, "model_"):
             return super().partial_fit(X, y, sample_weight)
-        return self._fit(X, y, classes, sample_weight)
+        with self._all_or_nothing():
+            return self._fit(X, y, classes, sample_weight)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """The probability of every class at inputs (N, d): (N, C), in the order of ``classes_``."""

@@ -15,6 +15,8 @@ from .arrays import Floats
 
 _FOLDS = 5
 _SMALLEST_VARIANCE, _SMALLEST_GAIN = 1e-4, 0.01
+_FEWEST_ROWS, _MOST_NAMES = 5, 3
+"""Of how many rows the losses are compared apart, and how many reasons for these are named."""
 
 
 class Rows(NamedTuple):
@@ -62,6 +64,7 @@ def without_advice() -> Iterator[None]:
     """No warning that other models are better, where a fit is a trial."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="rows that were held out are predicted better")
+        warnings.filterwarnings("ignore", message="rows where .* predicted worse than by a constant")
         yield
 
 
@@ -75,16 +78,17 @@ class Comparison:
     def __init__(self, losses: Callable[[Rows, Floats], Floats], others: Mapping[str, Callable[[], Any]]) -> None:
         self.losses, self.others = losses, others
         self.by_row: dict[str, Floats] = {}
+        self.rows: Rows | None = None
 
     def on_held_out(self, train: Rows, held: Rows, own: Floats) -> None:
         """Compare losses (N,) of held-out rows with those of others that have seen the training rows."""
-        self.by_row = {"model": own}
+        self.by_row, self.rows = {"model": own}, held
         for name, make in self.others.items():
             self.by_row[name] = self.losses(held, make().fit(*train).predict(held.x, held.weights))
 
     def on_left_out(self, rows: Rows, own: Floats) -> None:
         """Compare losses (N,) of rows, each predicted by all others, with those of folds by other folds."""
-        self.by_row = {"model": own}
+        self.by_row, self.rows = {"model": own}, rows
         if len(rows.x) < 2 * _FOLDS:
             return
         folds = list(KFold(_FOLDS, shuffle=True, random_state=0).split(rows.x))
@@ -114,8 +118,7 @@ class Comparison:
         """Warn where one of the others is better by more than a standard error."""
         if self.better is None:
             return
-        gains = self.by_row["model"] - self.by_row[self.better]
-        if np.nanmean(gains) > np.nanstd(gains) / np.count_nonzero(~np.isnan(gains)) ** 0.5:
+        if _is_positive(self.by_row["model"] - self.by_row[self.better]):
             losses = ", ".join(f"{name} {loss:.3f}" for name, loss in self.means.items())
             warnings.warn(
                 f"rows that were held out are predicted better by {self.better} than by the model, with mean log "
@@ -123,3 +126,27 @@ class Comparison:
                 UserWarning,
                 stacklevel=5,
             )
+
+    def warn_of_marked(self, marks: Mapping[str, int]) -> None:
+        """Warn where rows with marks, such as those of missing cells, are predicted better by a constant.
+
+        :param marks: numbers of inputs that are above their mean for such rows, by the names of the inputs.
+        """
+        if self.rows is None or "constant" not in self.by_row:
+            return
+        is_marked = (self.rows.x[:, list(marks.values())] > 0.0).any(1)
+        own, others = (self.by_row[name][is_marked] for name in ("model", "constant"))
+        if len(own) >= _FEWEST_ROWS and _is_positive(own - others):
+            names = " or ".join([*list(marks)[:_MOST_NAMES], *(["others"] if len(marks) > _MOST_NAMES else [])])
+            warnings.warn(
+                f"rows where {names} are predicted worse than by a constant, with mean log losses of "
+                f"{np.nanmean(own):.3f} and {np.nanmean(others):.3f}: their error bars are those of rows without gaps; "
+                f"take rfgp.study.tables.TableModel, whose error bars depend on the inputs, or leave such rows out",
+                UserWarning,
+                stacklevel=4,
+            )
+
+
+def _is_positive(gains: Floats) -> bool:
+    """Whether gains are positive on average, by more than a standard error."""
+    return bool(np.nanmean(gains) > np.nanstd(gains) / np.count_nonzero(~np.isnan(gains)) ** 0.5)

@@ -134,14 +134,15 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :param sample_weight: weights (N,) by which noise is divided; error bars are those of weight one.
         """
         deadline, noise = self._deadline, checks.choice("noise", self.noise, ("normal", "student"))
-        inputs, targets, weights = self._rows(X, y, sample_weight, is_first=True)
-        if noise == "student" and weights is not None:
-            raise ValueError('expected no sample_weight beside noise="student", got some; use noise="normal"')
-        self._num_target_axes = targets.ndim
-        self._num_observed = (~np.isnan(_columns(targets))).sum(0)
-        self.x_scaler_ = input_scaler(inputs, weights)
-        self.y_scaler_ = StandardScaler().fit(_columns(targets), sample_weight=weights)
-        self._fit(*self._model_rows(inputs, targets), weights, deadline)
+        with self._all_or_nothing():
+            inputs, targets, weights = self._rows(X, y, sample_weight, is_first=True)
+            if noise == "student" and weights is not None:
+                raise ValueError('expected no sample_weight beside noise="student", got some; use noise="normal"')
+            self._num_target_axes = targets.ndim
+            self._num_observed = (~np.isnan(_columns(targets))).sum(0)
+            self.x_scaler_ = input_scaler(inputs, weights)
+            self.y_scaler_ = StandardScaler().fit(_columns(targets), sample_weight=weights)
+            self._fit(*self._model_rows(inputs, targets), weights, deadline)
         return self
 
     def _fit(self, x: Tensor, z: Tensor, weights: Floats | None, deadline: Deadline) -> None:
@@ -176,6 +177,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 moments = [_columns(part.numpy()) for part in (left_out.mean, left_out.variance)]
                 comparison.on_left_out(rows, target_losses(rows, np.stack(moments, axis=1)))
             self._compare(comparison, rows)
+            if self.encoder_ is not None and self.fallback_ is None:
+                comparison.warn_of_marked(self.encoder_.marks)
         self.model_ = model
 
     def _parts(self, num_columns: int, z: Tensor, generator: torch.Generator, kernel: str | Kernel) -> Parts:
@@ -291,23 +294,23 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         check_numbers(y)
         inputs, targets = self._validated(X, y, is_first=is_first, validate_separately=separately)
         check_consistent_length(inputs, targets)
-        unknown = np.flatnonzero(np.isnan(_columns(targets)).all(0))
-        if is_first and len(unknown):
-            raise ValueError(f"expected a known value of every target, got none of target {unknown[0]}; leave it out")
-        weights, inputs, targets = present(row_weights(sample_weight, inputs), inputs, targets)
-        if targets.size == len(targets):
-            known = ~np.isnan(targets.reshape(-1))
-            return inputs[known], targets[known], None if weights is None else weights[known]
-        return inputs, targets, weights
-
-    def _model_rows(self, inputs: Floats, targets: Floats) -> tuple[Tensor, Tensor]:
         columns = _columns(targets)
-        if columns.shape[1] != self.y_scaler_.n_features_in_:
+        if not is_first and columns.shape[1] != self.y_scaler_.n_features_in_:
             raise ValueError(
                 f"expected {self.y_scaler_.n_features_in_} targets as in the first call, got {columns.shape[1]}; "
                 "pass a column for each"
             )
-        scaled = torch.from_numpy(self.y_scaler_.transform(columns))
+        unknown = np.flatnonzero(np.isnan(columns).all(0))
+        if is_first and len(unknown):
+            raise ValueError(f"expected a known value of every target, got none of target {unknown[0]}; leave it out")
+        weights, inputs, targets = present(row_weights(sample_weight, inputs), inputs, targets)
+        known = ~np.isnan(_columns(targets)).all(1)
+        if targets.size == len(targets) or not known.any():
+            return inputs[known], targets[known], None if weights is None else weights[known]
+        return inputs, targets, weights
+
+    def _model_rows(self, inputs: Floats, targets: Floats) -> tuple[Tensor, Tensor]:
+        scaled = torch.from_numpy(self.y_scaler_.transform(_columns(targets)))
         x = torch.from_numpy(self.x_scaler_.transform(inputs))
         return x, scaled.squeeze(-1) if scaled.shape[1] == 1 else scaled
 

@@ -9,7 +9,7 @@ import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
 from gpytorch.likelihoods import StudentTLikelihood
-from linear_operator.operators import DiagLinearOperator
+from linear_operator.operators import BlockInterleavedLinearOperator, CatLinearOperator, DiagLinearOperator
 from torch import Tensor
 
 from ..approximation.entry import approximate
@@ -56,7 +56,11 @@ class StudentModels:
     def posterior(self, x: Tensor) -> MultivariateNormal:
         """The functions without noise at inputs (N, d)."""
         found = [model.posterior(x) for model in self.models]
-        return found[0] if len(found) == 1 else MultitaskMultivariateNormal.from_independent_mvns(found)
+        if len(found) == 1:
+            return found[0]
+        blocks = CatLinearOperator(*[part.lazy_covariance_matrix.unsqueeze(0) for part in found], dim=0)
+        mean = torch.stack([part.mean for part in found], dim=-1)
+        return MultitaskMultivariateNormal(mean, BlockInterleavedLinearOperator(blocks, block_dim=0))
 
     def likelihood(self, latent: MultivariateNormal) -> MultivariateNormal:
         """New observations, with the variance of their noise."""

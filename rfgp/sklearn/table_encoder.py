@@ -12,12 +12,14 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._support import checks, optional
-from .arrays import Floats
+from .arrays import Floats, check_names
 from .frames.cells import Cells, decimal_of, read_as, recognized
 from .frames.columns import MOST_CATEGORIES, InputColumn, has_names, is_constant, learn, unseen_categories
 
 if TYPE_CHECKING:
     import pandas
+
+_EXPECTED = "expected a data frame with the columns of the fit"
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
@@ -78,7 +80,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         targets, task = _targets(y)
         self.columns_, numbers = learn(chosen, targets, task, marks_missing=True, most_categories=most)
         self.dropped_ = [name for name in cells if name not in chosen]
-        self._decimal = decimal
+        self._decimal, self._has_names = decimal, isinstance(X, type(frame))
         return numbers
 
     def transform(self, X: ArrayLike) -> Floats:
@@ -95,9 +97,20 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         return np.array([name for column in self.columns_ for name in column.names], dtype=object)
 
+    @property
+    def marks(self) -> dict[str, int]:
+        """The places of the inputs that mark missing cells, by their names, such as "price is missing"."""
+        names = [(name, rule.marks_missing and name == rule.names[-1]) for rule in self.columns_ for name in rule.names]
+        return {name: place for place, (name, is_mark) in enumerate(names) if is_mark}
+
     def _cells(self, X: ArrayLike) -> dict[str, Cells]:
         check_is_fitted(self)
         frame = self._frame(X, is_first=False)
+        absent = [rule.name for rule in self.columns_ if rule.name not in frame.columns]
+        if absent:
+            raise ValueError(
+                f"{_EXPECTED}, got none named {', '.join(map(repr, absent))}; pass the table under its names"
+            )
         mark = decimal_of(frame, "the table", self._decimal) or "."
         rules = self.columns_
         return {rule.name: read_as(frame[rule.name], rule.kind, mark, rule.date_format, rule.unit) for rule in rules}
@@ -106,8 +119,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """A table as a data frame with names of columns that are strings."""
         pandas = optional.require("pandas", "pandas", "TableEncoder")
         if not isinstance(X, pandas.DataFrame):
+            if not is_first and self._has_names:
+                raise ValueError(f"{_EXPECTED}, got {type(X).__name__}; make a data frame of it, with their names")
             X = pandas.DataFrame(validate_data(self, X, reset=is_first, dtype=None, ensure_all_finite="allow-nan"))
             return X.rename(columns="x{}".format)
+        check_names(X)
         validate_data(self, X, reset=is_first, skip_check_array=True)
         if not len(X) or not X.shape[1]:
             raise ValueError(f"expected rows and columns, got a table of shape {X.shape}; check how it was made")

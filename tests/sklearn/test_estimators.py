@@ -283,6 +283,20 @@ def test_partial_fit_is_a_fit_to_all_rows(targets):
         model.partial_fit(x, np.column_stack([y, y]))
 
 
+@pytest.mark.parametrize("noise", ["normal", "student"])
+@pytest.mark.parametrize("shape", [(20,), (20, 1), (20, 2)])
+def test_rows_without_a_target_change_nothing(noise, shape):
+    x = np.random.default_rng(0).normal(size=(20, 2))
+    y = np.sin(x) if shape == (20, 2) else np.sin(x[:, 0]).reshape(shape)
+    model = regressor(**QUICK, noise=noise).fit(x, y)
+    before, unknown = model.predict(x, return_std=True), np.full_like(y[:3], np.nan)
+    np.testing.assert_array_equal(model.partial_fit(x[:3], unknown).predict(x, return_std=True), before)
+    with pytest.raises(ValueError, match="X has 1 features"):
+        model.partial_fit(x[:3, :1], unknown)
+    with pytest.raises(ValueError, match="targets as in the first call"):
+        model.partial_fit(x[:3], np.full((3, 4), np.nan))
+
+
 @pytest.mark.parametrize("num_classes", [2, 3])
 def test_labels_of_any_kind(num_classes):
     x, codes = load_wine(return_X_y=True)
@@ -389,6 +403,19 @@ def test_bad_parameters_are_refused_at_fit(changes, match):
     assert not hasattr(model, "model_")
 
 
+@pytest.mark.parametrize("kind", [RandomFeatureGPRegressor, RandomFeatureGPClassifier])
+def test_a_fit_that_fails_leaves_the_estimator_as_it_was(kind):
+    x, y = regression(60)
+    codes = (y > y.mean()).astype(int)
+    model = kind("rbf", random_state=0, max_evaluations=3).fit(x, codes)
+    before, attributes = model.predict(x), set(vars(model))
+    model.set_params(kernel="typo")
+    with pytest.raises(ValueError, match="typo"):
+        model.fit(1e3 * x[:, :2], 7 * codes)
+    np.testing.assert_array_equal(model.predict(x), before)
+    assert set(vars(model)) == attributes
+
+
 def test_leaving_out_in_the_formats_of_scikit_learn():
     x, y = regression(80)
     folds = KFold(4, shuffle=True, random_state=0)
@@ -434,3 +461,15 @@ def test_the_kernel_of_smooth_functions_is_chosen():
 def test_words_are_no_targets_of_a_regression(y):
     with pytest.raises(ValueError, match="expected numbers for y"):
         RandomFeatureGPRegressor().fit(np.eye(3), y)
+
+
+@pytest.mark.parametrize("as_target", [pd.Series, pd.DatetimeIndex.to_numpy, lambda days: days.date, pd.DataFrame])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_dates_and_durations_are_no_targets_of_a_regression(as_target, zone):
+    days = pd.date_range("2024-01-01", periods=3, tz=zone)
+    with pytest.raises(ValueError, match="expected numbers for y, got dates; convert them to numbers in a unit"):
+        RandomFeatureGPRegressor().fit(np.eye(3), as_target(days))
+    with pytest.raises(ValueError, match="expected numbers for y, got durations; convert them to numbers in a unit"):
+        RandomFeatureGPRegressor().fit(np.eye(3), days - days[0])
+    with pytest.raises(ValueError, match="expected numbers for y, got dates"):
+        RandomFeatureGPRegressor().fit(np.eye(3), pd.DataFrame({"day": days, "size": [1.0, 2.0, 3.0]}))

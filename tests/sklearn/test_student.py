@@ -13,7 +13,7 @@ from gpytorch.likelihoods import GaussianLikelihood, StudentTLikelihood
 import rfgp
 from rfgp.inference.latent import newton_search
 from rfgp.models import LaplaceGP
-from rfgp.sklearn.student import StudentModels, student_model
+from rfgp.sklearn.student import StudentModels, noise_variance, student_model
 from rfgp.training.timing import Deadline
 
 
@@ -56,3 +56,19 @@ def test_rows_that_are_added_count_as_if_they_had_been_there(block_size):
     assert [len(rows[0]) for rows in added.rows] == [60]
     tolerance = 1e-6 if block_size is None else 0.03  # blocks are parted otherwise
     torch.testing.assert_close(added.posterior(x).mean, whole.posterior(x).mean, rtol=0.0, atol=tolerance)
+
+
+def test_covariances_of_several_outputs_are_those_of_their_models():
+    x, y = spiky(40)
+    own = [LaplaceGP(kernel(x, count), StudentTLikelihood().double(), gpytorch.means.ZeroMean()) for count in (3, 12)]
+    models = StudentModels(own).condition(x, torch.stack([y, -y], dim=-1))
+    points = torch.linspace(0.0, 20.0, 7, dtype=torch.float64).unsqueeze(-1)
+    observed = models.likelihood(models.posterior(points))
+    joint = observed.covariance_matrix.reshape(7, 2, 7, 2)
+    for place, model in enumerate(own):
+        alone = model.posterior(points)
+        expected = alone.covariance_matrix + noise_variance(model) * torch.eye(7)
+        torch.testing.assert_close(joint[:, place, :, place], expected)
+        torch.testing.assert_close(observed.variance[:, place], expected.diagonal())
+        torch.testing.assert_close(observed.mean[:, place], alone.mean)
+    assert not joint[:, 0, :, 1].any()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pandas
 import pytest
@@ -9,7 +11,7 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
-from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, TableEncoder
+from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures, TableEncoder
 
 ROWS = 60
 
@@ -76,3 +78,54 @@ def test_a_missing_target_leaves_out_its_row():
         np.delete(x, 3, 0), np.delete(y, 3)
     )
     assert np.allclose(found.predict(x), same.predict(x))
+
+
+def test_arrays_are_refused_after_data_frames():
+    table = frame()[["price", "size"]]
+    model = RandomFeatureGPRegressor("rbf", random_state=0, max_evaluations=1).fit(table, target())
+    places = table.set_axis([0, 1], axis=1)
+    for fitted, predict in (
+        (TableEncoder().fit(table), "transform"),
+        (TableEncoder().fit(places), "transform"),
+        (model, "predict"),
+    ):
+        for rows in (table.to_numpy(), table.to_numpy().tolist()):
+            with pytest.raises(ValueError, match="expected a data frame with the columns of the fit"):
+                getattr(fitted, predict)(rows)
+    with pytest.raises(ValueError, match="expected a data frame with the columns of the fit"):
+        model.partial_fit(table.to_numpy(), target())
+
+
+@pytest.mark.parametrize(
+    "estimator", [RandomFeatureGPRegressor, RandomFeatureGPClassifier, RandomFeatures, TableEncoder]
+)
+@pytest.mark.parametrize("columns", [["price", "size"], ["price", "rooms"]])
+def test_columns_of_one_name_are_refused(estimator, columns):
+    table, y = frame()[columns].set_axis(["a", "a"], axis=1), target() > 4.0
+    with pytest.raises(ValueError, match="expected different names of columns, got several named 'a'; rename them"):
+        estimator().fit(table, y)
+
+
+def test_columns_of_one_name_are_refused_after_a_fit():
+    table = frame()[["price", "size"]]
+    encoder = TableEncoder().fit(table)
+    with pytest.raises(ValueError, match="expected different names of columns"):
+        encoder.transform(table.set_axis(["price", "price"], axis=1))
+    model = RandomFeatureGPRegressor("rbf", random_state=0, max_evaluations=1).fit(table, target())
+    with pytest.raises(ValueError, match="expected different names of columns"):
+        model.predict(table.set_axis(["price", "price"], axis=1))
+    with pytest.raises(ValueError, match="expected different names of columns"):
+        RandomFeatureGPRegressor().fit(np.eye(3), pandas.DataFrame(np.eye(3)[:, :2], columns=["y", "y"]))
+
+
+def test_rows_with_missing_cells_that_are_predicted_badly_are_told():
+    generator = np.random.default_rng(0)
+    table = pandas.DataFrame({"area": generator.uniform(size=120), "town": ["a", "b"] * 60})
+    y = table.area.to_numpy() + 0.01 * generator.normal(size=120)
+    model = RandomFeatureGPRegressor("rbf", random_state=0, max_evaluations=20)
+    gaps = table.assign(area=table.area.where(generator.uniform(size=120) > 0.15))
+    with pytest.warns(UserWarning, match=r"rows where area is missing .* worse than by a constant.*TableModel"):
+        model.fit(gaps, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(table, y)

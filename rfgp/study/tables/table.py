@@ -23,7 +23,7 @@ from .encoding import Encoding, roles_of
 from .files import Raw, Reading, open_table
 from .formats import MISSING, Missing
 from .report import Column, bad_cells, column_of, printed, same_columns, same_rows, several, shown
-from .targets import targets_of
+from .targets import known_rows, targets_of
 
 if TYPE_CHECKING:
     import pandas
@@ -189,13 +189,19 @@ def read(
     usual = "." if raw.reading.separator == "," else None
     found_mark = decimal_of(looked_at, raw.name, usual) if decimal is None else decimal
     mark = found_mark or "."
-    cells = {name: _recognized(looked_at[name], mark) for name in looked_at.columns}
+    of_targets = {name: _recognized(looked_at[name], mark) for name in targets}
     if task == "classification":
-        cells |= {name: _labels(looked_at[name], cells[name], mark) for name in targets}
-    roles = roles_of(cells, targets, kept, raw.index)
+        of_targets = {name: _labels(looked_at[name], held, mark) for name, held in of_targets.items()}
+    known, without = known_rows(of_targets, len(looked_at), missing, raw.name)
+    looked_at = looked_at if not without else looked_at.iloc[known]
+    cells = {
+        name: of_targets[name].taken(known) if name in of_targets else _recognized(looked_at[name], mark)
+        for name in looked_at.columns
+    }
+    roles = roles_of(cells, targets, kept, raw.index, known)
     inputs = [name for name in cells if name not in roles]
     rows, notes = _rows(cells, inputs, targets, missing, raw.name)
-    columns = {name: column_of(name, cells[name], roles.get(name, "input")) for name in cells}
+    columns = {name: column_of(name, of_targets.get(name, cells[name]), roles.get(name, "input")) for name in cells}
     taken = {name: cells[name].taken(rows) for name in (*inputs, *targets)}
     for name in inputs:
         if is_constant(taken[name]):
@@ -210,7 +216,7 @@ def read(
     encoding = Encoding(rules, missing, "".join(index), replace(raw.reading, decimal=found_mark))
     for name, other in same_columns({name: cells[name] for name in (*inputs, *targets)}).items():
         columns[name] = replace(columns[name], duplicate_of=other)
-    again = same_rows(raw.frame[[*inputs, *targets]])
+    again = same_rows(looked_at[[*inputs, *targets]])
     text_format = raw.format + (", decimal comma" if mark == "," else "")
     return Table(
         raw.name,
@@ -222,8 +228,8 @@ def read(
         classes,
         encoding,
         tuple(columns.get(name, Column(name, "", 0, 0, "", "dropped")) for name in raw.frame.columns),
-        (*raw.notes, *notes, *([again] if again else []), *_notes(list(columns.values()))),
-        rows,
+        (*raw.notes, *without, *notes, *([again] if again else []), *_notes(list(columns.values()))),
+        known[rows],
         text_format,
         chosen,
     )
@@ -281,18 +287,16 @@ def _labels(column: pandas.Series, cells: Cells, decimal: str) -> Cells:
 def _rows(
     cells: Mapping[str, Cells], inputs: list[str], targets: list[str], missing: Missing, name: str
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """The rows that are taken, and what there is to say about the others."""
+    """The rows that are taken of those with a target, and what there is to say about missing cells."""
     wanted = {column: cells[column] for column in (*inputs, *targets)}
     bad = {column: column_cells for column, column_cells in wanted.items() if not column_cells.is_there.all()}
     if missing == "raise" and bad:
         raise bad_cells(bad, name)
     count = len(next(iter(cells.values())).values) if cells else 0
-    has_target, has_inputs = np.full(count, not targets), np.ones(count, bool)
-    for column in targets:
-        has_target |= cells[column].is_there
+    has_inputs = np.ones(count, bool)
     for column in inputs:
         has_inputs &= cells[column].is_there
-    rows = np.flatnonzero(has_target & has_inputs if missing == "drop" else has_target)
+    rows = np.flatnonzero(has_inputs) if missing == "drop" else np.arange(count)
     if not len(rows):
         worst = max(bad, key=lambda column: int((~bad[column].is_there).sum()))
         raise ValueError(
@@ -300,10 +304,8 @@ def _rows(
             f"{int((~bad[worst].is_there).sum()):,} missing: drop such columns (--drop), or impute (--missing impute)"
         )
     notes = []
-    if not has_target.all():
-        notes.append(f"{several(int((~has_target).sum()), 'row')} without a target left out")
-    if missing == "drop" and len(rows) < has_target.sum():
-        notes.append(f"{several(int(has_target.sum()) - len(rows), 'row')} with missing cells left out")
+    if len(rows) < count:
+        notes.append(f"{several(count - len(rows), 'row')} with missing cells left out")
     filled = {column: int((~bad[column].is_there[rows]).sum()) for column in inputs if column in bad}
     if missing == "impute" and any(filled.values()):
         named = ", ".join(f"{number:,} in {column}" for column, number in filled.items() if number)

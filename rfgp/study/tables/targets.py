@@ -12,7 +12,8 @@ from torch import Tensor
 
 from ...sklearn.frames.cells import Cells
 from ..datasets.base import Task, typed_targets
-from .report import shown
+from .formats import Missing
+from .report import several, shown
 
 
 def targets_of(
@@ -36,6 +37,22 @@ def targets_of(
     for place, (column, (known, _, _)) in enumerate(zip(cells.values(), typed, strict=True)):
         columns[column.is_there, place] = known
     return torch.from_numpy(columns[:, 0].copy() if len(typed) == 1 else columns), first, ()
+
+
+def known_rows(
+    targets: Mapping[str, Cells], num_rows: int, missing: Missing, name: str
+) -> tuple[NDArray[np.int64], list[str]]:
+    """The rows that have a target, which alone tell what columns are, and what there is to say about the others."""
+    if missing == "raise" or not targets:
+        return np.arange(num_rows), []
+    known = np.flatnonzero(np.any([cells.is_there for cells in targets.values()], axis=0))
+    if not len(known):
+        raise ValueError(
+            f"expected a known target in some rows of {name}, got none of {num_rows:,}; correct the cells of "
+            f"{', '.join(map(shown, targets))}, or name another target"
+        )
+    without = num_rows - len(known)
+    return known, [f"{several(without, 'row')} without a target left out"] if without else []
 
 
 def _typed(cells: Cells, what: str) -> NDArray[Any]:

@@ -172,6 +172,31 @@ def test_constants_duplicates_and_indices(file):
     assert alone.input_names == ("t",)
 
 
+@pytest.mark.parametrize("missing", ["impute", "drop"])
+def test_rows_without_a_target_decide_nothing_of_columns(file, missing):
+    rows, towns, shops = np.arange(ROWS), np.resize(["u", "v", "w"], ROWS), np.arange(1000, 1000 + ROWS)
+    whole = lines("n,shop id,a,town,b,y", rows, shops, A, towns, B, Y)
+    head, *tail = whole.splitlines()
+    expected = read(file(whole), "y", missing=missing)
+    ragged = [head, *tail[:9], "1,1000,77", "2,1001,88,4", *tail[9:], "2,1000"]
+    found = read(file("\n".join(ragged)), "y", missing=missing)
+    assert roles(found) == roles(expected) and found.input_names == expected.input_names
+    assert torch.equal(found.x, expected.x) and torch.equal(found.y, expected.y)
+    assert [column.values for column in found.columns] == [column.values for column in expected.columns]
+    assert found.notes == ("3 rows without a target left out", *expected.notes) and found.columns[-1].num_missing == 3
+    assert found.rows.tolist() == [*range(9), *range(11, ROWS + 2)] and found.encoding.index == "n"
+    with pytest.raises(ValueError, match=r"expected a known target in some rows of table\.csv, got none of 30"):
+        read(file(lines("a,y", A, [""] * (ROWS - 1) + ["NA"])), "y", missing=missing)
+
+
+def test_row_numbers_are_those_of_the_table(file):
+    a, b, y = (np.insert(values.astype(object), 2, "") for values in (A, B, Y))
+    a[9], b[9], y[9] = a[5], b[5], y[5]
+    table = read(file(lines("n,a,b,y", np.arange(ROWS + 1), a, b, y)), "y")
+    assert "1 row with all the values of an earlier one, the first of them row 10" in table.notes
+    assert roles(table)["n"] == "index" and table.rows.tolist() == [0, 1, *range(3, ROWS + 1)]
+
+
 def test_infinite_values_and_text_among_numbers(file):
     a, b = list(map(str, A)), list(map(str, B))
     a[3], a[8], b[6] = "inf", "-1e999", "12 kg"
