@@ -67,7 +67,7 @@ benchmarks: $(INSTALLED)  ## show how figures are measured and checked
 	$(BIN)/python -m benchmarks check --help
 	$(BIN)/python -m benchmarks.papers --help
 
-docs: $(INSTALLED)  ## build the documentation; DOCS_FULL=1 runs the tutorials in full, as the published pages have them
+docs: $(INSTALLED)  ## build the documentation; DOCS_FULL=1 runs the tutorials in full
 	OMP_NUM_THREADS=1 RFGP_SHORT=$(if $(DOCS_FULL),0,1) $(BIN)/sphinx-build -q -W --keep-going docs docs/_build/html
 	@echo "docs/_build/html/index.html"
 

@@ -344,7 +344,12 @@ CELLS = [
     Cell(
         MEASURED, rf"1,024 features takes {NUMBER} s", "scale_checkpoints", at(("cost", "processor seconds of a save"))
     ),
-    Cell(MEASURED, rf"rfgp takes {NUMBER} s beyond", "import_time", at(("beyond",))),
+    Cell(
+        MEASURED,
+        rf"rfgp takes {NUMBER} s, and PyTorch and GPyTorch alone {NUMBER} s",
+        "import_time",
+        at(("medians", "rfgp"), ("medians", "torch and gpytorch")),
+    ),
     *(
         Cell(
             GUIDE, row("conj. gradients     " + width, 5), "wide_features", _wide(f"kin8nm cg {width.replace(',', '')}")

@@ -62,7 +62,7 @@ INTRODUCTION = """
     deviations of the target; classes have the error rate and the log loss. Of methods with several settings, such as
     the rate of SVGP, the best on the test rows is shown. A method without error bars has the variance of residuals of
     rows that it was not fitted to. "over 60 s" had no prediction in that time; "error" is GPBoost's of a constant
-    column. Published numbers are of other splits.
+    column. Published numbers are of other splits. Peers were measured before rfgp, on another server of the same kind.
     What took more than 20 s has the first split alone, and no standard error; of the others the lowest is bold.
     Empty cells are of methods that are not measured for classes.
 

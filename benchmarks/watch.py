@@ -1,4 +1,4 @@
-"""Twenty ratios of processor seconds, in five minutes: what a slower commit shows first.
+"""Twenty-one ratios of processor seconds, in five minutes: what a slower commit shows first.
 
 Each is a piece of work over what it cannot do without, such as the Gram product of a fit, or over what a peer takes,
 measured in turn in one process. The result keeps those of the last ten runs; a ratio that exceeds their median by more

@@ -140,7 +140,7 @@ class Comparison:
             names = " or ".join([*list(marks)[:_MOST_NAMES], *(["others"] if len(marks) > _MOST_NAMES else [])])
             warnings.warn(
                 f"rows where {names} are predicted worse than by a constant, with mean log losses of "
-                f"{np.nanmean(own):.3f} and {np.nanmean(others):.3f}: their error bars are those of rows without gaps; "
+                f"{np.nanmean(own):.3f} and {np.nanmean(others):.3f}: the noise is taken to be that of all rows; "
                 f"take rfgp.study.tables.TableModel, whose error bars depend on the inputs, or leave such rows out",
                 UserWarning,
                 stacklevel=4,

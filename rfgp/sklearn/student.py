@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from typing import Any, Self
 
@@ -42,15 +43,17 @@ class StudentModels:
         return self.update(x, z)
 
     def update(self, x: Tensor, z: Tensor, weights: Tensor | None = None) -> Self:
-        """Add rows; Newton's method goes on at the present mode."""
+        """Add rows; Newton's method goes on at the present mode. Where it fails, the models stay as they were."""
         if weights is not None:
             raise ValueError('expected no sample_weight beside noise="student", got some; use noise="normal"')
         columns, is_first = z.reshape(len(z), -1).unbind(-1), not self.rows
         added = [(x[~column.isnan()], column[~column.isnan()]) for column in columns]
         rows = added if is_first else [_joined(*pair) for pair in zip(self.rows, added, strict=True)]
-        for model, own, new in zip(self.models, rows, added, strict=True):
-            _condition(model, *own, None if is_first else new)
-        self.rows = rows
+        models = self.models if is_first else copy.deepcopy(self.models)
+        for model, own, new in zip(models, rows, added, strict=True):
+            if is_first or len(new[0]):
+                _condition(model, *own, None if is_first else new)
+        self.models, self.rows = models, rows
         return self
 
     def posterior(self, x: Tensor) -> MultivariateNormal:

@@ -107,6 +107,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         frame = self._frame(X, is_first=False)
         absent = [rule.name for rule in self.columns_ if rule.name not in frame.columns]
+        if absent and not self._has_names:
+            raise ValueError("expected an array, as in the fit, got a data frame; pass frame.to_numpy()")
         if absent:
             raise ValueError(
                 f"{_EXPECTED}, got none named {', '.join(map(repr, absent))}; pass the table under its names"

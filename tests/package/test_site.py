@@ -147,3 +147,4 @@ def test_an_index_page_has_no_relative_links(monkeypatch):
     assert "(https://host/rfgp/raw/v1/benchmarks/figures/front_page.png)" in text
     settings = tomllib.loads(links.with_addresses((ROOT / "pyproject.toml").read_text(), "https://host/rfgp", "v1"))
     assert settings["project"]["urls"]["Source"] == "https://host/rfgp"
+    assert max(map(len, settings["project"]["urls"])) <= 32  # what PyPI takes

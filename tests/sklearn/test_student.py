@@ -72,3 +72,27 @@ def test_covariances_of_several_outputs_are_those_of_their_models():
         torch.testing.assert_close(observed.variance[:, place], expected.diagonal())
         torch.testing.assert_close(observed.mean[:, place], alone.mean)
     assert not joint[:, 0, :, 1].any()
+
+
+@pytest.mark.parametrize("block_size", [None, 16])
+def test_an_update_changes_only_the_models_of_its_targets_and_none_where_it_fails(block_size, monkeypatch):
+    x, y = spiky(60)
+    own = [
+        LaplaceGP(kernel(x, 12), StudentTLikelihood().double(), gpytorch.means.ZeroMean(), block_size=block_size)
+        for _ in range(2)
+    ]
+    models = StudentModels(own).condition(x[:50], torch.stack([y, -y], dim=-1)[:50])
+    noise = [model.likelihood.noise.item() for model in models.models]
+    unknown = torch.stack([y, torch.full_like(y, math.nan)], dim=-1)[50:]
+    before = models.posterior(x).mean
+    after = models.update(x[50:], unknown).posterior(x).mean
+    torch.testing.assert_close(after[:, 1], before[:, 1], rtol=0.0, atol=0.0)
+    assert not torch.equal(after[:, 0], before[:, 0])
+    assert [model.likelihood.noise.item() for model in models.models] == noise
+    assert [len(rows[0]) for rows in models.rows] == [60, 50]
+    monkeypatch.setattr(newton_search, "MAX_ITERATIONS", 1)
+    with pytest.raises(ValueError, match="Newton"):
+        models.update(x[:5], 9.0 + unknown[:5])
+    monkeypatch.undo()
+    torch.testing.assert_close(models.posterior(x).mean, after, rtol=0.0, atol=0.0)
+    assert [len(rows[0]) for rows in models.rows] == [60, 50]

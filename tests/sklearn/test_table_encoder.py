@@ -94,6 +94,8 @@ def test_arrays_are_refused_after_data_frames():
                 getattr(fitted, predict)(rows)
     with pytest.raises(ValueError, match="expected a data frame with the columns of the fit"):
         model.partial_fit(table.to_numpy(), target())
+    with pytest.raises(ValueError, match="expected an array, as in the fit, got a data frame"):
+        TableEncoder().fit(table.to_numpy()).transform(table)
 
 
 @pytest.mark.parametrize(
