@@ -15,7 +15,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
 	touch $@
 
-test: lint  ## check style and types, then run the tests
+test: lint  ## check style, types and layers, then run the tests
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 tests
 
 test-long: $(INSTALLED)  ## run what make test leaves out: the other cases, and tests marked long; before a release
@@ -44,10 +44,11 @@ package:  ## build the wheel and the sdist into dist, check both, and run the RE
 	.package/bin/python -m pip install -q -c constraints.txt "$$(ls dist/*.whl)[study]"
 	.package/bin/python .ci/readme_blocks.py
 
-lint: $(INSTALLED)  ## check style and types
+lint: $(INSTALLED)  ## check style, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy rfgp
+	$(BIN)/lint-imports --no-cache
 
 format: $(INSTALLED)  ## format, and fix what can be fixed
 	$(BIN)/ruff format

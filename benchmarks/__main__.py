@@ -1,4 +1,4 @@
-"""Measure everything, or check what is stored: ``python -m benchmarks run``, ``python -m benchmarks check``."""
+"""Measure everything, or compare pages with what is stored: ``python -m benchmarks run`` and ``check``."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import contextlib
 import sys
 from pathlib import Path
 
-from .check import commits, problems
+from .check import labels, problems
 from .pages import CELLS
 from .plan import HERE, scripts
 from .runs import run_all
 
 
 def main() -> int:
-    """Run the command; returns 1 where a script failed, or a stored figure is not as it should be."""
+    """Run the command; returns 1 where a script failed, or a page differs from its results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="run scripts in order, alone; results of this commit are kept")
@@ -26,7 +26,7 @@ def main() -> int:
     run.add_argument("--peers-python", help="an interpreter that has the peers; default: those scripts are not run")
     run.add_argument("--botorch", help="a checkout of BoTorch; default: its tests are not run")
     run.add_argument("--device", help="of a GPU; default: what needs one is not run")
-    check = commands.add_parser("check", help="whether results are of the code as it is, and pages say what they say")
+    check = commands.add_parser("check", help="compare pages with their results, and list how old these are")
     check.add_argument("--write", action="store_true", help="put the numbers of results into the pages, and check then")
     for command in (run, check):
         command.add_argument("--out", type=Path, default=HERE / "results", help="the directory of the results")
@@ -36,9 +36,9 @@ def main() -> int:
             with contextlib.suppress(LookupError):  # which the check names
                 cell.write(HERE.parent, options.out)
         found = problems(options.out)
-        for commit, names in commits(options.out).items():
-            print(f"{commit[:12]}, {len(names)} results: {', '.join(names)}")
-        print("\n".join(found) or "all results are of the code as it is, and pages say what they say")
+        for label, names in labels(options.out).items():
+            print(f"{label}, {len(names)} results: {', '.join(names)}")
+        print("\n".join(found) or "pages say what their results have")
         return int(bool(found))
     known = {script.name: script for script in scripts()}
     unknown = [name for name in options.names if name not in known]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .executed import read
+from .common import read
 
 
 @dataclass(frozen=True)

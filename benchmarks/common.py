@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime
 import json
 import math
 import os
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import gpytorch
 import numpy as np
+import scipy
 import torch
 
 if TYPE_CHECKING:
@@ -57,15 +59,18 @@ def mnist(data_dir: Path) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, tor
 
 
 def environment() -> dict[str, Any]:
-    """Versions, processor and threads of this run, and the last commit that changed its code."""
+    """Versions, processor, threads and date of this run, and the last commit that changed its code."""
     command = ["git", "log", "-1", "--format=%H", "--", *CODE]
     commit = subprocess.run(command, cwd=HERE, capture_output=True, text=True, check=False)
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,
         "gpytorch": gpytorch.__version__,
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
         "processor": _processor(),
         "threads": torch.get_num_threads(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "commit": commit.stdout.strip(),
     }
 
@@ -82,6 +87,14 @@ def write(path: Path, result: dict[str, Any]) -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(result, indent=1))
     temporary.replace(path)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A JSON file, or nothing where there is none."""
+    if not path.exists():
+        return {}
+    content = json.loads(path.read_text(encoding="utf-8"))
+    return content if isinstance(content, dict) else {}
 
 
 def resumed(options: argparse.Namespace) -> dict[str, Any]:

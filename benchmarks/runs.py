@@ -1,4 +1,4 @@
-"""Run scripts one after the other, alone, each until it has a result of the present code."""
+"""Run scripts one after the other, alone, each until it has a result of the present commit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .common import environment, write
-from .executed import follow, read
+from .common import environment, read, write
 from .plan import HERE, Script
 
 RECORD = "runs.json"
@@ -26,11 +25,11 @@ WRITTEN = (
 
 
 def run_all(scripts: Sequence[Script], out: Path, size: str, given: Mapping[str, str]) -> list[str]:
-    """Measure what has no result of the present code yet; returns the names of scripts that failed.
+    """Measure what has no result of the present commit yet; returns the names of scripts that failed.
 
-    The code is that of the last commit that changed any. A run that is killed goes on where it was: what was begun on
-    the same code is kept, and others begin anew. A result of other code is put aside, as ``NAME.before``, until there
-    is a new one.
+    The commit is the last one that changed code. A run that is killed goes on where it was: what was begun on the
+    same commit is kept, and others begin anew. A result of another commit is put aside, as ``NAME.before``, until
+    there is a new one.
 
     :param size: "quick", "default" or "full"; scripts that have no full size take the default one.
     :param given: values of options, such as ``--data-dir``, for the scripts that know them.
@@ -59,8 +58,6 @@ def run_all(scripts: Sequence[Script], out: Path, size: str, given: Mapping[str,
         print(f"{measured['wall_seconds']:.0f} s, {measured['processor_seconds']:.0f} s of the processor", flush=True)
         if not measured["code"]:
             before.unlink(missing_ok=True)
-            if size != "quick":
-                follow(script, out, given)
         else:
             failed.append(script.name)
             print(measured["error"], file=sys.stderr)

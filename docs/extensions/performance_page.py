@@ -17,8 +17,9 @@ INTRODUCTION = """Performance
 ===========
 
 What the benchmarks have measured: one section for each script of the folder ``benchmarks``, made of the files that it
-has written. Every section names the commit and the processor of its run. Compare times within a section only: machines
-differ, and some of them had other work. ``benchmarks/README.md`` tells how to run the scripts.
+has written. Every section names the commit, the date where it is known, and the processor of its run. Compare times
+within a section only: machines differ, and some of them had other work. ``benchmarks/README.md`` tells how to run
+the scripts.
 
 """
 
@@ -101,7 +102,8 @@ def section(path: Path) -> str:
         text += _inline(claim) + ".\n\n"
     commit = environment.get("commit", "")[:10]
     versions = f"Python {environment['python']}, PyTorch {environment['torch']}, GPyTorch {environment['gpytorch']}"
-    origin = f"{f'Commit ``{commit}``' if commit else 'Commit not recorded'}, {environment['processor']}"
+    dated = f" of {environment['date']}" if "date" in environment else ""
+    origin = f"{f'Commit ``{commit}``' if commit else 'Commit not recorded'}{dated}, {environment['processor']}"
     origin += f", {environment['threads']} {'thread' if environment['threads'] == 1 else 'threads'}, {versions}."
     script = path.with_suffix(".py").name
     text += f"{origin} ``benchmarks/{script}``, :download:`{path.name} <../benchmarks/results/{path.name}>`.\n\n"

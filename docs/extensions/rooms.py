@@ -26,11 +26,14 @@ def room_of(path: Path) -> str:
 
 
 def imported(path: Path) -> set[str]:
-    """The rooms that a file imports, beside its own."""
+    """The rooms that a file imports where it runs, beside its own."""
     package = ["rfgp", *path.relative_to(ROOT).parts[:-1]]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.ImportFrom) and node.level:
+    nodes = [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+    checks = (node for node in nodes if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING")
+    for_types = {inner for node in checks for inner in ast.walk(node)}
+    for node in nodes:
+        if isinstance(node, ast.ImportFrom) and node.level and node not in for_types:
             base = package[: len(package) - node.level + 1] + (node.module.split(".") if node.module else [])
             found |= {base[1]} if len(base) > 1 else {alias.name for alias in node.names}
     return found & set(names()) - {room_of(path)}

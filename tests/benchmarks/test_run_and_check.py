@@ -1,14 +1,13 @@
-"""Scripts that run one after the other, and stored figures that are compared with pages and with the code."""
+"""Scripts that run one after the other, and stored figures that are compared with pages."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import subprocess
 
 import pytest
 
-from benchmarks import check, executed, freshness, plan, runs
+from benchmarks import check, plan, runs
 from benchmarks.cells import Cell, agrees, like, replaced
 from benchmarks.pages import CELLS
 from benchmarks.plan import HERE, Paper, Script, scripts
@@ -38,13 +37,10 @@ def test_the_table_names_every_script_once():
         "cells",
         "check",
         "common",
-        "executed",
-        "freshness",
         "grid_peers",
         "pages",
         "plan",
         "runs",
-        "sitecustomize",
         "standard_splits",
         "steps",
     }
@@ -97,51 +93,19 @@ def test_a_script_gets_the_data_directory_also_where_it_has_no_option_for_it():
     assert certificate.command(HERE, "quick", given)[-3:] == ["--data-dir", "somewhere", "--quick"]
 
 
-def test_results_of_changed_code_and_missing_ones_are_named(tmp_path, monkeypatch):
-    head = subprocess.run(
-        ["git", "rev-parse", "HEAD"], cwd=HERE, capture_output=True, text=True, check=True
-    ).stdout.strip()
+def test_results_are_labeled_by_their_runs_and_age_is_no_problem(tmp_path, monkeypatch):
+    monkeypatch.setattr(check, "scripts", lambda: [Script(name) for name in ("saving", "laplace", "coverage", "gone")])
+    new = {"commit": "a" * 40, "date": "2026-11-27", "processor": "fast"}
+    for name, run in (("saving", new), ("laplace", new), ("coverage", {"commit": "0" * 40})):
+        (tmp_path / f"{name}.json").write_text(json.dumps({"environment": run}))
+    labels = {f"{'a' * 12}, 2026-11-27, fast": ["saving", "laplace"], f"{'0' * 12}, no date": ["coverage"]}
+    assert check.labels(tmp_path) == labels
     monkeypatch.setattr(check, "CELLS", [])
-    monkeypatch.setattr(
-        check,
-        "scripts",
-        lambda: [Script(name) for name in ("import_time", "saving", "gone")] + [Script("far", wanted=("--gpu",))],
-    )
-    for name, commit in (("import_time", head), ("saving", "0" * 40)):
-        (tmp_path / f"{name}.json").write_text(json.dumps({"environment": {"commit": commit}}))
-    found = check.problems(tmp_path)
-    assert "gone: no result" in found and not any(problem.startswith("far") for problem in found)
-    assert check.commits(tmp_path) == {head: ["import_time"], "0" * 40: ["saving"]}
-    assert any(problem.startswith("saving:") and "changed since 00000000" in problem for problem in found)
-    assert any(problem.startswith("results are of 2 commits, expected one") for problem in found)
+    assert check.problems(tmp_path) == []
 
 
-def test_code_is_compared_without_its_texts():
-    one = freshness.Code.of('"""A."""\ndef f(x):\n    """B."""\n    return x + 1  # C\n')
-    assert not one.differs(freshness.Code.of("def f(x):\n    return (x + 1)\n"))
-    assert one.differs(freshness.Code.of("def f(x):\n    return x + 2\n"))
-
-
-def test_code_is_compared_where_it_is_executed():
-    before = freshness.Code.of("import a\nK = 1\nclass C:\n    n = 2\n    def f(self): return 1\ndef g(): return 2\n")
-    after = "import b\nK = 1\nL = 3\nclass C:\n    n = 2\n    def f(self): return 1\ndef g(): return 3\n"
-    assert not before.differs(freshness.Code.of(after), ["C.f"]) and before.differs(freshness.Code.of(after), ["g"])
-    assert before.differs(freshness.Code.of(after.replace("n = 2", "n = 4")), ["C.f"])
-    assert before.differs(freshness.Code.of(after.replace("class C:", "class C(int):")), ["C.f"])
-
-
-def test_a_script_is_followed_into_its_processes(tmp_path):
-    script = next(script for script in scripts() if script.name == "leave_out_scale")
-    executed.follow(script, tmp_path, {})
-    found = executed.functions_of(script, tmp_path)
-    assert "main" in found["benchmarks/leave_out_scale.py"]
-    assert "LeftOutRows.prediction" in found["rfgp/inference/leave_out/left_out_rows.py"]
-
-
-def test_a_script_is_measured_by_what_it_imports():
-    names = {path.relative_to(freshness.ROOT).as_posix() for path in freshness.imported(HERE / "uncertainty_study.py")}
-    assert {"benchmarks/common.py", "rfgp/study/simulators/process.py", "rfgp/linalg/cholesky_factor.py"} <= names
-    assert not any("dask" in name or "botorch" in name for name in names)
+def test_a_run_says_what_it_is_of():
+    assert {"commit", "date", "processor", "torch", "gpytorch", "numpy", "scipy"} <= runs.environment().keys()
 
 
 @pytest.mark.parametrize(
@@ -172,7 +136,7 @@ def test_columns_of_tables_stay():
 
 
 def test_pages_say_what_results_have(tmp_path):
-    assert [problem for cell in CELLS for problem in cell.problems(freshness.ROOT, HERE / "results")] == []
+    assert [problem for cell in CELLS for problem in cell.problems(HERE.parent, HERE / "results")] == []
     (tmp_path / "page.md").write_text("It takes 2.3 s.")
     (tmp_path / "grid.json").write_text('{"seconds": 2.7}')
     cell = Cell("page.md", r"takes ([\d.]+) s", "grid", lambda content: [content["seconds"]])
