@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
@@ -47,6 +48,27 @@ def test_equals_the_sum_over_pairs(name, monkeypatch):
     found = mmd(x, y, KERNELS[name])
     assert found.squared == pytest.approx(by_hand(x, y, KERNELS[name]), rel=1e-11)
     assert found.null_standard_error > 0.0
+
+
+def trace_of_square(gram):
+    """tr C^2 without bias, as the mean over all rows i, j, k, m that differ."""
+    products = [
+        gram[i, j] * (gram[i, j] - 2.0 * gram[i, k] + gram[k, m])
+        for i, j, k, m in itertools.permutations(range(len(gram)), 4)
+    ]
+    return torch.stack(products).mean()
+
+
+def test_the_standard_error_of_few_rows_is_that_of_its_formula():
+    x, y = samples(9, 8)
+    n, m, kernel = len(x), len(y), KERNELS["exact"]
+    xx, yy, xy = (kernel(a, b).to_dense().detach() for a, b in ((x, x), (y, y), (x, y)))
+    centered = xy - xy.mean(0) - xy.mean(1, keepdim=True) + xy.mean()
+    cross = centered.square().sum() / ((n - 1) * (m - 1))
+    squares = 2.0 * trace_of_square(xx) / (n * (n - 1)) + 2.0 * trace_of_square(yy) / (m * (m - 1))
+    variance = float(squares + 4.0 * cross / (n * m))
+    assert mmd(x, y, kernel).null_standard_error == pytest.approx(math.sqrt(max(variance, 0.0)), rel=1e-10)
+    assert variance > 0.0
 
 
 @pytest.mark.parametrize("kept_bytes", [0, 2**20])

@@ -1,0 +1,48 @@
+"""What a kernel with features takes: maps and recipes of its family, one center, and inputs of its dtype."""
+
+import pytest
+import torch
+from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel
+
+import rfgp
+from rfgp.approximation import FeatureKernel
+from rfgp.features import RandomFourier, TensorSRHT
+from rfgp.features.spectra import Gaussian
+
+SKETCH = TensorSRHT(4, 8, degree=2)
+POLYNOMIAL, RBF = PolynomialKernel(power=2), RBFKernel()
+BAD = {
+    "another degree": (lambda: FeatureKernel(POLYNOMIAL, TensorSRHT(4, 8, degree=3)), "degree 3; pass such a map"),
+    "another family": (lambda: FeatureKernel(RBF, SKETCH), "for RBFKernel, got TensorSRHT of degree 2"),
+    "another spectrum": (lambda: FeatureKernel(MaternKernel(nu=1.5), RandomFourier(2, 8, Gaussian())), "MaternKernel"),
+    "no map": (lambda: FeatureKernel(RBF, RBF), "expected a FeatureMap or a MapRecipe for feature_map"),
+    "no kernel": (lambda: FeatureKernel(SKETCH, SKETCH), "expected an exact GPyTorch kernel"),
+    "two centers": (lambda: FeatureKernel(RBF, RandomFourier(2, 8), torch.zeros(1, 2)), "center of shape"),
+    "infinite center": (lambda: FeatureKernel(RBF, RandomFourier(2, 8), torch.tensor([0.0, torch.inf])), "center"),
+    "a method of others": (lambda: rfgp.approximate(RBF, 8, input_dim=2, method="tensor_srht"), "one of the methods"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_does_not_fit_is_refused(name):
+    call, message = BAD[name]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_kernel_that_waits_for_inputs_takes_those_of_its_dtype_and_stays_as_it_was():
+    kernel = rfgp.approximate(RBFKernel(), 8, seed=0)
+    for x, message in ((torch.rand(3, 2).double(), "dtype"), (torch.ones(3, 2).long(), "floating")):
+        with pytest.raises(ValueError, match=message):
+            kernel.features(x)
+        assert kernel.feature_map is None
+    assert kernel.features(torch.rand(3, 2)).shape == (3, 8)
+    with pytest.raises(ValueError, match="columns"):
+        kernel.features(torch.rand(3, 5))
+
+
+def test_features_are_about_the_center():
+    x, center = torch.rand(5, 2), torch.tensor([0.3, -0.2])
+    feature_map = RandomFourier(2, 8, generator=torch.Generator().manual_seed(0))
+    moved, plain = FeatureKernel(RBF, feature_map, center), FeatureKernel(RBF, feature_map)
+    torch.testing.assert_close(moved.features(x), plain.features(x - center))
