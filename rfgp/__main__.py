@@ -47,6 +47,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _failed(f"expected a path that can be used, got {error.strerror or error}{place}; check it")
         except (ValueError, ImportError) as error:
             return _failed(str(error))
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "memory" not in str(error):
+                raise
+            return _failed("expected data that fit in memory, got too many; use fewer rows, columns or --num-features")
         except KeyboardInterrupt as interrupt:
             print(f"rfgp: interrupted{': ' if interrupt.args else ''}{interrupt}", file=sys.stderr)
             return 130

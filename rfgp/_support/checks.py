@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from linear_operator.utils.errors import NanError
 from torch import Generator, Tensor
 
 from .torch_names import has_values
@@ -17,6 +18,10 @@ from .torch_names import has_values
 _LARGEST_SEED = 2**63 - 1
 _UNSIGNED = (torch.uint16, torch.uint32, torch.uint64)
 """Integers that PyTorch can hold, and neither compare nor sort."""
+
+
+class NotFiniteError(ValueError, NanError):
+    """Values that are not finite: a NanError of GPyTorch, after which line searches such as BoTorch's step back."""
 
 
 def is_own(error: Exception) -> bool:
@@ -164,6 +169,12 @@ def floating(value: Any, name: str) -> Tensor:
     return value
 
 
+def summed_dtype(x: Tensor) -> None:
+    """Raise where sums over rows x would lose nearly all digits."""
+    if x.dtype == torch.bfloat16:
+        raise ValueError(f"expected rows of float64, float32 or float16, got {x.dtype}; convert model and rows first")
+
+
 def product_dtype(value: Any) -> torch.dtype:
     """Return the dtype of Gram products, or raise where it is neither float32 nor float64."""
     if value not in (torch.float32, torch.float64):
@@ -199,6 +210,11 @@ def inputs(x: Any, input_dim: int | None = None, name: str = "x") -> Tensor:
     return x
 
 
+def columns(x: Any) -> Any:
+    """Inputs of shape (N,) as a column (N, 1), as GPyTorch takes them; anything else as it is."""
+    return x.unsqueeze(-1) if isinstance(x, Tensor) and x.dim() == 1 else x
+
+
 def finite(x: Tensor, name: str = "x") -> Tensor:
     """Return ``x``, or raise where it has NaN or infinite entries."""
     if has_values() and not bool(torch.isfinite(x.sum())) and not bool(torch.isfinite(x).all()):
@@ -207,19 +223,24 @@ def finite(x: Tensor, name: str = "x") -> Tensor:
     return x
 
 
-def no_overflow(values: Tensor, x: Tensor) -> Tensor:
-    """Return what was computed from finite inputs x, or raise where it is not finite."""
+def no_overflow(values: Tensor, x: Tensor, module: torch.nn.Module | None = None) -> Tensor:
+    """Return what a module computed from finite inputs x, or raise where it is not finite."""
     numbers = values.detach()
     if has_values() and not bool(torch.isfinite(numbers.sum())) and not bool(torch.isfinite(numbers).all()):
         finite(x.detach())
-        raise overflow(x)
+        raise overflow(x, module)
     return values
 
 
-def overflow(x: Tensor) -> ValueError:
-    """What to raise where features of finite inputs are not finite."""
+def overflow(x: Tensor, module: torch.nn.Module | None = None) -> NotFiniteError:
+    """What to raise where features of finite inputs are not finite: a parameter is not, or the inputs are large."""
+    for name, value in () if module is None else module.named_parameters():
+        numbers = value.detach()
+        if not bool(torch.isfinite(numbers).all()):
+            got = float(numbers[~torch.isfinite(numbers)][0])
+            return NotFiniteError(f"expected finite parameters, got {got:g} in {name}; set it to finite values")
     largest = float(x.detach().abs().max())
-    return ValueError(
+    return NotFiniteError(
         f"expected inputs whose features are finite in {x.dtype}, got entries up to {largest:.3g}, with which "
         "they overflow; rescale the inputs, or use float64"
     )

@@ -18,6 +18,10 @@ except ImportError:  # where there are no locks, files of killed processes are l
     fcntl = None  # type: ignore[assignment]
 
 
+_TRIES = 20
+"""How often a temporary file is made that others have cleared."""
+
+
 def write_whole(path: str | os.PathLike[str], write: Callable[[Path], Any]) -> Path:
     """Write a file as :func:`whole_file` does."""
     with whole_file(path) as temporary:
@@ -34,8 +38,9 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     target = Path(path).resolve()
     if not target.parent.is_dir():
         raise ValueError(f"expected the folder {target.parent} for {target.name}, got none; make it first")
-    if target.is_dir():
-        raise ValueError(f"expected a file, or none, at {target}, got a folder; choose another name")
+    if target.exists() and not target.is_file():
+        got = "a folder" if target.is_dir() else "a device or a pipe"
+        raise ValueError(f"expected a file, or none, at {target}, got {got}; choose another name")
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     _remove_left_over(target)
     with _temporary(target, 0o666 if mode is None else 0o600) as (temporary, handle):
@@ -94,7 +99,7 @@ def _lock(handle: int) -> None:
 
 def _locked(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
     """A new file or folder beside the target and its handle, locked where possible; made again if it was cleared."""
-    while True:
+    for _ in range(_TRIES):
         temporary = _temporary_name(target)
         try:
             handle = make(temporary)
@@ -106,6 +111,7 @@ def _locked(target: Path, make: Callable[[Path], int]) -> tuple[Path, int]:
         if temporary.exists():
             return temporary, handle
         os.close(handle)
+    raise ValueError(f"expected a folder that takes files at {target.parent}, got one that takes none; choose another")
 
 
 @contextlib.contextmanager

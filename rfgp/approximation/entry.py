@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
+from .._support import checks
 from ..features import FeatureMap
 from .approximated import approximated
 from .selection.ranking import best_of_part, best_whole
@@ -55,6 +57,12 @@ def approximate(
     >>> kernel(torch.randn(10, 4)).shape
     torch.Size([10, 10])
     """
+    if torch.get_default_device().type == "meta":
+        raise ValueError(
+            "expected a device that holds numbers, got the meta device, on which no weights are drawn; make the "
+            "kernel on the CPU, and move it then"
+        )
+    train_inputs = checks.columns(train_inputs)
     chosen = method
     if isinstance(method, str) and method == "auto" and train_inputs is not None and num_features is not None:
         chosen = best_whole(kernel, num_features, train_inputs)

@@ -192,8 +192,9 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
 
         :raises ValueError: for inputs of another dtype, or with which the features overflow.
         """
+        x = checks.columns(x)
         with maps_kept_on_error(self):
-            return checks.no_overflow(self.all_features(x), x)
+            return checks.no_overflow(self.all_features(x), x, self)
 
     def all_features(self, x: Tensor) -> Tensor:
         """What :meth:`features` returns, which may be infinite."""
@@ -205,6 +206,7 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
 
         :raises ValueError: for inputs of another dtype or device.
         """
+        x = checks.columns(x)
         checks.same_kind(checks.inputs(x), reference_tensor(self, x), "x", "the kernel")
         return self.active_features(self.selected(x))
 

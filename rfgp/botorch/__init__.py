@@ -9,7 +9,7 @@ if importlib.util.find_spec("botorch") is None:
     )
 
 from .model import WeightSpaceModel
-from .pathwise import PathwiseFeatureMap
+from .pathwise import FunctionPath, PathwiseFeatureMap
 from .samples import ModelSamples
 
-__all__ = ["ModelSamples", "PathwiseFeatureMap", "WeightSpaceModel"]
+__all__ = ["FunctionPath", "ModelSamples", "PathwiseFeatureMap", "WeightSpaceModel"]

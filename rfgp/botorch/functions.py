@@ -116,6 +116,12 @@ class Functions(NamedTuple):
         values = values.squeeze(-3) if self._is_correlated else values.squeeze(-1).mT
         return (values + self._prior_mean(x)).to(x.dtype)
 
+    def paths(self, weights: Tensor, x: Tensor) -> Tensor:
+        """The functions of draws (S..., M, T, n) at x (..., q, d), whose batch dimensions are theirs: (..., q, m)."""
+        values = self._features(x).unsqueeze(-3) @ weights.mT
+        values = values.squeeze(-3) if self._is_correlated else values.squeeze(-1).mT
+        return (values + self._prior_mean(x)).to(x.dtype)
+
     def _features(self, x: Tensor) -> Tensor:
         features: Tensor = self.kernel.scalar_features(x)
         return features.double()

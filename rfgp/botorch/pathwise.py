@@ -7,11 +7,14 @@ from typing import Any, cast
 import torch
 from botorch.sampling.pathwise.features import FeatureMap
 from botorch.sampling.pathwise.features.generators import GenKernelFeatures
+from botorch.sampling.pathwise.paths import SamplePath
+from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths
 from torch import Tensor
 
 from .._support import checks
 from ..approximation import RandomFeatureKernel
 from ..approximation.families.scale import FeatureScaleKernel
+from .model import WeightSpaceModel
 
 
 class PathwiseFeatureMap(FeatureMap):
@@ -53,6 +56,44 @@ class PathwiseFeatureMap(FeatureMap):
         """Real features (..., N, D) of inputs (..., N, d)."""
         features = self.kernel.features(x)
         return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
+
+
+class FunctionPath(SamplePath):
+    """Functions drawn from a :class:`WeightSpaceModel`, as BoTorch's Thompson sampling evaluates and optimizes them.
+
+    BoTorch's ``draw_matheron_paths`` makes it for such a model.
+
+    :param model: the model.
+    :param sample_shape: the shape of the draws, which batch dimensions of inputs are broadcast with.
+
+    >>> import torch
+    >>> from botorch.sampling.pathwise import draw_matheron_paths
+    >>> from rfgp.botorch import WeightSpaceModel
+    >>> x = torch.rand(20, 2, dtype=torch.float64)
+    >>> path = draw_matheron_paths(WeightSpaceModel(x, x.sum(-1, keepdim=True)), torch.Size([4]))
+    >>> path(x[:5]).shape
+    torch.Size([4, 5])
+    """
+
+    def __init__(self, model: WeightSpaceModel, sample_shape: torch.Size) -> None:
+        super().__init__()
+        self.samples, self.sample_shape = model.sample_functions(max(sample_shape.numel(), 1)), sample_shape
+        self.num_outputs = model.num_outputs
+        self.input_transform, self.output_transform = None, None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Values (..., q) at inputs (..., q, d); (..., m, q) at inputs (..., 1, q, d) for m outputs."""
+        if self.num_outputs == 1:
+            return self.samples.paths(x, self.sample_shape).squeeze(-1)
+        return self.samples.paths(x.squeeze(-3), self.sample_shape).mT
+
+    def set_ensemble_as_batch(self, ensemble_as_batch: bool) -> None:
+        """Nothing: a model has no ensemble."""
+
+
+@DrawMatheronPaths.register(WeightSpaceModel)
+def _draw(model: WeightSpaceModel, *, sample_shape: torch.Size, **_: object) -> FunctionPath:
+    return FunctionPath(model, sample_shape)
 
 
 def _generate(kernel: RandomFeatureKernel, *, num_inputs: int, num_outputs: int, **_: Any) -> PathwiseFeatureMap:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import torch
 from botorch.models.model import Model
 from torch import Tensor
 
@@ -28,9 +29,18 @@ class ModelSamples:
 
     def __call__(self, X: Tensor) -> Tensor:
         """The functions at X (..., q, d), as (S, ..., q, m)."""
+        return self._untransformed(self._functions.values(self._weights, self._transformed(X)), X)
+
+    def paths(self, X: Tensor, sample_shape: torch.Size) -> Tensor:
+        """The functions, of this shape, at X (..., q, d), whose last batch dimensions are theirs: (..., q, m)."""
+        weights = self._weights.unflatten(0, sample_shape) if sample_shape else self._weights.squeeze(0)
+        return self._untransformed(self._functions.paths(weights, self._transformed(X)), X)
+
+    def _transformed(self, X: Tensor) -> Tensor:
         checks.finite(checks.inputs(X, name="X").detach(), "X")
-        x = X if self._input_transform is None else self._input_transform(X)
-        values = self._functions.values(self._weights, x)
+        return X if self._input_transform is None else self._input_transform(X)
+
+    def _untransformed(self, values: Tensor, X: Tensor) -> Tensor:
         if self._outcome_transform is None:
             return values
         result: Tensor = self._outcome_transform.untransform(values, X=X)[0]

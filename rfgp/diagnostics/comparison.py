@@ -101,6 +101,7 @@ def compare_to_exact(
     >>> abs(compare_to_exact(model, x).std_ratio.mean - 1.0) < 1e-3  # linear features are exact
     True
     """
+    x, train_inputs = checks.columns(x), checks.columns(train_inputs)
     most = checks.positive_integer("max_rows", max_rows)
     generator = torch.Generator().manual_seed(checks.seed(seed))
     if checks.positive_integer("num_subsets", num_subsets) < 2:

@@ -50,6 +50,7 @@ def exact_posterior(
     >>> exact_posterior(gpytorch.kernels.RBFKernel(), likelihood, x, y, x[:3]).mean.shape
     torch.Size([3])
     """
+    x, train_inputs = checks.columns(x), checks.columns(train_inputs)
     checks.instance("kernel", kernel, Kernel, "a GPyTorch kernel", "such as ScaleKernel(RBFKernel())")
     checks.instance("likelihood", likelihood, Likelihood, "a GPyTorch likelihood", "such as GaussianLikelihood()")
     if mean is not None:

@@ -134,6 +134,7 @@ def kl_to_exact(
     >>> bool(kl_to_exact(model, x).abs() < 1e-3)  # linear features are exact
     True
     """
+    x, train_inputs = checks.columns(x), checks.columns(train_inputs)
     checks.choice("direction", direction, ("approximate_from_exact", "exact_from_approximate"))
     checks.flag("noisy", noisy)
     with torch.no_grad():

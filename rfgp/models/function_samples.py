@@ -9,6 +9,7 @@ from typing import overload
 import torch
 from torch import Tensor
 
+from .._support import checks
 from ..inference.posterior.draws import FunctionDraws
 
 
@@ -44,6 +45,7 @@ class FunctionSamples:
         :returns: (S, ..., q), (S, ..., q, T) for several outputs, or (S, ..., C, q) for C classes, of the dtype of x.
         :raises ValueError: for bad inputs.
         """
+        x = checks.columns(x)
         return self._draws(x)
 
     def __len__(self) -> int:
@@ -71,4 +73,5 @@ class FunctionSamples:
 
 def _only(draws: FunctionDraws, x: Tensor) -> Tensor:
     """The values (..., q) of the one function that there is."""
+    x = checks.columns(x)
     return draws(x).squeeze(0)

@@ -95,6 +95,7 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
 
         :raises ValueError: for bad data; the model stays as it was.
         """
+        x = checks.columns(x)
         checks.finite(checks.inputs(x))
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
@@ -133,6 +134,7 @@ class LocalizedMaclaurinGP(Recorded["_Fitted"], torch.nn.Module):
 
         :raises ValueError: for bad inputs, before the first fit, or where parameters have changed since.
         """
+        x = checks.columns(x)
         feature_map, centers, posterior, _ = self._known()
         (train, y, _), *_ = self.training_data
         checks.finite(checks.inputs(x, train.shape[-1]))

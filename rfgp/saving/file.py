@@ -167,7 +167,8 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
             f"expected a file that rfgp.save wrote, got another one of torch.save in {name}; read it with torch.load"
         )
     header, tensors = content["header"], content["tensors"]
-    if not isinstance(tensors, dict) or _checksum(header, tensors) != content["checksum"]:
+    are_tensors = isinstance(tensors, dict) and all(isinstance(value, Tensor) for value in tensors.values())
+    if not header.isascii() or not are_tensors or _checksum(header, tensors) != content["checksum"]:
         raise ValueError(
             f"expected {name} as rfgp.save wrote it, got another checksum; it was changed or damaged; copy it again"
         )
@@ -175,7 +176,7 @@ def _read(path: Path, name: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
         parsed: Any = json.loads(header)
         _ = int(parsed["format"]), parsed["root"], parsed["objects"]
         parsed["versions"] = {package: str(parsed["versions"][package]) for package in _versions()}
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         raise ValueError(f"expected a header of rfgp.save in {name}, got another one; save the model again") from error
     return parsed, tensors
 

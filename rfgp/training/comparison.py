@@ -62,6 +62,7 @@ def compare(
     >>> next(iter(compare(models, x, (3.0 * x).sin().squeeze(-1))))
     'rbf'
     """
+    x = checks.columns(x)
     if not models:
         raise ValueError("expected models to compare, got none; pass a dict of models")
     if time_limit is not None:
@@ -125,6 +126,7 @@ def neighbor_score(
     >>> neighbor_score(model, x, y, num_neighbors=8) < neighbor_score(model, x, y, num_neighbors=32)
     True
     """
+    x = checks.columns(x)
     wanted = checks.positive_integer("num_neighbors", num_neighbors)
     count = checks.positive_integer("num_rows", num_rows)
     conditional = NeighborObjective(model, x, y, noise).conditional(initialize=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from gpytorch.models import ExactGP
 from torch import Tensor
 
@@ -63,6 +64,11 @@ def fit(
     >>> fit(model, x, x.squeeze(-1) ** 2, max_evaluations=20).evaluations <= 20
     True
     """
+    if torch.is_inference_mode_enabled():
+        raise ValueError(
+            "expected gradients to learn parameters by, got torch.inference_mode(), which has none; call fit outside"
+        )
+    x = checks.columns(x)
     method = method_of(model)
     if isinstance(x, Shard) and time_limit is not None:
         raise ValueError(

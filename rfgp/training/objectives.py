@@ -264,8 +264,8 @@ class ExactObjective(Objective):
             raise ValueError(f"expected a floating-point tensor for y, got {got}; convert it with torch.as_tensor")
         if not self.is_masked and bool(torch.isnan(y).any()):
             raise ValueError(
-                "expected targets without NaN, got some; remove them, or train and predict inside "
-                'gpytorch.settings.observation_nan_policy("mask")'
+                "expected targets without NaN, got some; remove these rows, or use a rfgp.WeightSpaceGP, which leaves "
+                "missing outputs out at O(N D^2)"
             )
         if not self.is_masked:
             checks.finite(y, "y")

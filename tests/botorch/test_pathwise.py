@@ -216,3 +216,28 @@ def test_multitask_gp_takes_a_kernel_of_features():
     with_task = torch.cat([x, torch.arange(len(x))[:, None] % 2], dim=-1)
     model = MultiTaskGP(with_task, y, task_feature=-1, covar_module=approximated(ScaleKernel(RBFKernel())))
     assert model.posterior(torch.rand(3, COLUMNS)).mean.isfinite().all()
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_paths_of_a_weight_space_model_are_draws_of_its_posterior(outputs, count=600):
+    x, new = (
+        torch.rand(size, 2, generator=torch.Generator().manual_seed(size), dtype=torch.float64) for size in (30, 7)
+    )
+    y = torch.stack([x.sum(-1), x[:, 0].square()], dim=-1)[:, :outputs]
+    model = rfgp.botorch.WeightSpaceModel(x, y, num_features=64, seed=0)
+    torch.manual_seed(0)
+    paths = get_matheron_path_model(model, torch.Size([count]))
+    drawn, posterior = paths.posterior(new.expand(count, 7, 2)).mean, model.posterior(new)
+    assert drawn.shape == (count, 7, outputs) and get_matheron_path_model(model).posterior(new).mean.shape == (
+        7,
+        outputs,
+    )
+    error = (posterior.variance / count).sqrt()
+    assert bool(((drawn.mean(0) - posterior.mean).abs() < 5.0 * error).all())
+    assert bool(((drawn.var(0) / posterior.variance - 1.0).abs() < 5.0 * (2.0 / count) ** 0.5).all())
+
+
+def test_pathwise_thompson_sampling_takes_a_weight_space_model():
+    x = torch.rand(20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    model = rfgp.botorch.WeightSpaceModel(x, x.sum(-1, keepdim=True), num_features=32, seed=0)
+    assert PathwiseThompsonSampling(model)(x[:4].unsqueeze(-2)).shape == (4,)

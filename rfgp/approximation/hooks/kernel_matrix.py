@@ -48,5 +48,5 @@ def _pair(kernel: Any, x1: Tensor, x2: Tensor | None) -> tuple[Tensor | LinearOp
 
 def _features(kernel: Any, x: Tensor) -> Tensor | OutputFeatures:
     make = kernel.active_features if kernel.has_output_factor else kernel.active_real_features
-    scalar = checks.no_overflow(make(checks.finite(x)), x)
+    scalar = checks.no_overflow(make(checks.finite(x)), x, kernel)
     return OutputFeatures.of(scalar, kernel.outputs_factor()) if kernel.has_output_factor else scalar

@@ -72,6 +72,7 @@ def posterior_loss(
     >>> posterior_loss(few, x).kl_per_point > posterior_loss(many, x).kl_per_point
     True
     """
+    train_inputs = checks.columns(train_inputs)
     require_features(kernel)
     rows = None if num_rows is None else checks.positive_integer("num_rows", num_rows)
     return PosteriorTest(train_inputs, checks.seed(seed), noise, rows, kernel).loss(kernel)

@@ -89,6 +89,7 @@ def rank_methods(
     >>> ranking[0].kl_per_point <= ranking[-1].kl_per_point
     True
     """
+    train_inputs = checks.columns(train_inputs)
     seed = checks.seed(seed)
     sample = sampled_inputs(train_inputs, seed)
     check_columns(kernel, sample)

@@ -62,6 +62,7 @@ def suggest_num_features(
     >>> suggest_num_features(gpytorch.kernels.RBFKernel(), x, tolerance=0.1, method="fourier") % 2
     0
     """
+    train_inputs = checks.columns(train_inputs)
     if tolerance is not None and kl_per_point is not None:
         raise ValueError("expected tolerance or kl_per_point, got both; leave one out")
     goal = _Goal.of_kernel(tolerance) if tolerance is not None else _Goal.of_posterior(kl_per_point)

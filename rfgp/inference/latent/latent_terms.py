@@ -163,15 +163,29 @@ class ClassFunctions(LatentLikelihood):
 
 
 def possible_targets(likelihood: Likelihood, y: Tensor) -> Tensor:
-    """Finite targets (N,) as they are, or a ValueError where a likelihood of one function cannot have them."""
-    support = likelihood(torch.zeros_like(y)).support
-    is_possible = support.check(y)
+    """Targets (N,), or (N, T) with NaN for missing ones, or a ValueError where a likelihood cannot have them."""
+    is_seen = ~torch.isnan(y)
+    values = y[is_seen]
+    at_zero = likelihood(torch.zeros_like(values))
+    is_possible = at_zero.support.check(values)
     if not bool(is_possible.all()):
         raise ValueError(
-            f"expected targets that {_name(likelihood)} can have, {support}, got {float(y[~is_possible][0]):g}; "
-            "correct them, or use another likelihood"
+            f"expected targets that {_name(likelihood)} can have, {at_zero.support}, got "
+            f"{_first(y, is_seen, ~is_possible)}; correct them, or use another likelihood"
+        )
+    is_infinite = ~torch.isfinite(at_zero.log_prob(values))
+    if bool(is_infinite.any()):
+        raise ValueError(
+            f"expected targets where the density of {_name(likelihood)} is finite, got "
+            f"{_first(y, is_seen, is_infinite)}; move them inside the support, or use another likelihood"
         )
     return y
+
+
+def _first(y: Tensor, is_seen: Tensor, is_bad: Tensor) -> str:
+    """The first bad one of the targets that are seen, with its place."""
+    place = is_seen.nonzero()[is_bad.nonzero()[0, 0]].tolist()
+    return f"{float(y[tuple(place)]):g} in row {place[0]}" + "".join(f" of output {output}" for output in place[1:])
 
 
 def latent_likelihood(likelihood: Likelihood, hessian: str = "full") -> LatentLikelihood:

@@ -46,5 +46,5 @@ class TaskFunctions(LatentLikelihood):
         constant = (values.clone() if values.is_inference() else values.detach()).double()
         if bool(torch.isinf(constant).any()):
             raise ValueError("expected finite targets y, or NaN for missing ones, got infinite ones; correct them")
-        possible_targets(self.likelihood, constant[~torch.isnan(constant)])
+        possible_targets(self.likelihood, constant)
         return constant

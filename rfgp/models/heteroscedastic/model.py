@@ -101,6 +101,7 @@ class HeteroscedasticGP(torch.nn.Module):
         :param y: targets (N,), or (N, T) for several outputs, with NaN for missing ones.
         :raises ValueError: for bad data; the model stays as it was.
         """
+        x = checks.columns(x)
         before = self._state()
         try:
             with torch.no_grad():
@@ -121,11 +122,13 @@ class HeteroscedasticGP(torch.nn.Module):
 
         :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
         """
+        x = checks.columns(x)
         posterior: Any = self.function.posterior(x)
         return posterior
 
     def noise_variance(self, x: Tensor) -> Tensor:
         r"""The expected noise variance :math:`\exp(E g + \tfrac12 \mathrm{Var}\, g)`, (N,) or (N, T), at x (N, d)."""
+        x = checks.columns(x)
         log_noise = self.log_noise.posterior(x)
         return (log_noise.mean + 0.5 * log_noise.variance).exp()
 
@@ -134,6 +137,7 @@ class HeteroscedasticGP(torch.nn.Module):
 
         The density of a target is no normal one: see :meth:`log_prob`.
         """
+        x = checks.columns(x)
         noisy: Any = self.likelihood(self.posterior(x), noise=self.noise_variance(x))
         return noisy
 
@@ -144,6 +148,7 @@ class HeteroscedasticGP(torch.nn.Module):
         :param y: targets (N,), or (N, T), as is the result, with NaN for missing ones.
         :raises ValueError: for bad data.
         """
+        x = checks.columns(x)
         function, log_noise = self.posterior(x), self.log_noise.posterior(x)
         if checks.floating(y, "y").shape != function.mean.shape:
             raise ValueError(f"expected y of shape {tuple(function.mean.shape)}, got {tuple(y.shape)}; pass targets")

@@ -119,6 +119,7 @@ class LaplaceGP(torch.nn.Module):
         :param start: where Newton's method begins, such as an earlier ``mode`` of the same shape; default: zeros.
         :raises ValueError: for bad data, or where there is no mode; the model stays as it was.
         """
+        x = checks.columns(x)
         tracks = torch.is_grad_enabled()
         with maps_kept_on_error(self.covar_module), torch.inference_mode(False), torch.set_grad_enabled(tracks):
             rows = LaplaceRows(self, x, y)
@@ -139,6 +140,7 @@ class LaplaceGP(torch.nn.Module):
         :param y: targets, (N,).
         :raises ValueError: for bad data, without blocks, or where the model is not fitted, or stale.
         """
+        x = checks.columns(x)
         at, tracks = self._conditioned(), torch.is_grad_enabled()
         if not isinstance(at, LocalMode):
             raise ValueError(
@@ -227,6 +229,7 @@ class LaplaceGP(torch.nn.Module):
         :returns: a normal distribution, or a multitask normal distribution of Q functions for classes and tasks.
         :raises ValueError: for bad inputs, or where the model is not fitted, or stale.
         """
+        x = checks.columns(x)
         posterior = self.weight_posterior()
         checks.finite(checks.inputs(x).detach())
         checks.same_kind(x, reference_tensor(self.covar_module, x), "x", "the kernel")

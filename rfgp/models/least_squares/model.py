@@ -94,6 +94,7 @@ class VectorLeastSquares(Recorded["_Fitted"]):
             semi-definite, dense or sparse, such as :func:`knn_laplacian`; unused without ``manifold_regularization``.
         :raises ValueError: for bad or missing values, or a system that is not positive definite to working precision.
         """
+        x = checks.columns(x)
         with maps_kept_on_error(self.covar_module):
             self._fitted, self.num_iterations = self._fit(x, y, unlabeled, laplacian)
         return self
@@ -168,6 +169,7 @@ class VectorLeastSquares(Recorded["_Fitted"]):
         :returns: (..., M, T), or (..., M) for a scalar kernel and operators with one component; of the dtype of x.
         :raises ValueError: for bad inputs, or where the model is not fitted.
         """
+        x = checks.columns(x)
         weights = self.weights
         self._check_inputs(x, is_batch=True)
         by_output = _output_factor(self.covar_module, operator).scalar_weights(weights).squeeze(-1)

@@ -87,6 +87,7 @@ class LengthscaleBank:
 
         :raises ValueError: for bad data; the bank stays as it was.
         """
+        x = checks.columns(x)
         first, *others = self._streams
         first.update(x, y, noise)
         self._known, self._are_behind = None, first.model.sums_hold
@@ -125,12 +126,14 @@ class LengthscaleBank:
 
     def posterior(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
         """The posterior of the function at inputs (..., N, d), with the moments of the mixture."""
+        x = checks.columns(x)
         if solved := self._solved():
             return solved.distribution(x, _NEGLIGIBLE, has_noise=False)
         return self._mixture([model.posterior for model in self.models], x)
 
     def predictive(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
         """The distribution of new observations at inputs, with the noise of every member, as :meth:`posterior`."""
+        x = checks.columns(x)
         if solved := self._solved():
             return solved.distribution(x, _NEGLIGIBLE, has_noise=True)
 

@@ -43,6 +43,7 @@ class Forgetting:
 
         :raises ValueError: for bad data, or stale statistics; the stream stays as it was.
         """
+        x = checks.columns(x)
         checks.inputs(x)
         if self._is_new:
             batch: Any = (x, y, noise)

@@ -85,6 +85,7 @@ class SlidingWindow:
 
         :raises ValueError: for bad data, or stale statistics (call :meth:`refit`); the window stays as it was.
         """
+        x = checks.columns(x)
         _check_lengths((x, y, noise))
         if not self._batches or len(x) >= self.size:
             return self._begin(collections.deque([_last((x, y, noise), self.size)]))

@@ -106,6 +106,7 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
         :returns: a MultivariateNormal (..., N), or a MultitaskMultivariateNormal (..., N, C) for C functions.
         :raises ValueError: for bad inputs.
         """
+        x = checks.columns(x)
         checks.same_kind(checks.inputs(x), reference_tensor(self.covar_module, x), "x", "the kernel")
         with torch.no_grad():
             return copy.deepcopy(self).variational_strategy.lazy(x)
@@ -120,6 +121,7 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
         :param num_data: the number N of all rows; default: these are all.
         :raises ValueError: for bad data.
         """
+        x = checks.columns(x)
         labels = self.checked_targets(x, y)
         count = _num_data(num_data, len(x))
         terms = expected_log_probabilities(self.likelihood, labels, self(x))
@@ -135,6 +137,7 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
         :param step_size: the length of the step, at most one; halved where the covariance would not stay positive.
         :raises ValueError: for bad data; the model stays as it was.
         """
+        x = checks.columns(x)
         if checks.positive("step_size", step_size) > 1.0:
             raise ValueError(f"expected a step_size of at most 1, got {step_size}; a step of 1 goes all the way")
         labels = self.checked_targets(x, y)

@@ -141,6 +141,7 @@ class WeightSpaceGP(WeightSpaceModule):
         :param checkpoint_every: the number of rows after which it is saved, at the end of a batch.
         :raises ValueError: for bad data, or a checkpoint of something else.
         """
+        x = checks.columns(x)
         noise = noise if weights is None else weighted(noise, weights, x)
         with self.nothing_lost_on_error():
             conditioned.take(self, *sums_of_data(self, x, y, noise, executor, progress, checkpoint, checkpoint_every))
@@ -158,6 +159,7 @@ class WeightSpaceGP(WeightSpaceModule):
 
     def update(self, x: Tensor, y: Tensor, noise: Tensor | None = None, *, weights: Tensor | None = None) -> Self:
         """Add rows; the result equals conditioning on all rows, without gradients of the sums."""
+        x = checks.columns(x)
         self.slide((x, y, weighted(noise, weights, x)))
         return self
 
@@ -170,6 +172,7 @@ class WeightSpaceGP(WeightSpaceModule):
         :param weight: the weight that :meth:`forget` has left them; default: 1.
         :raises ValueError: for rows that were never there, as far as the model can tell.
         """
+        x = checks.columns(x)
         changes.downdate(self, (x, y, weighted(noise, weights, x)), checks.positive("weight", weight))
         return self
 
@@ -208,6 +211,7 @@ class WeightSpaceGP(WeightSpaceModule):
         self, x: Tensor | Iterable[tuple[Tensor, ...]], y: Tensor | None = None, noise: Tensor | None = None
     ) -> changes.RefitError:
         """How far the model is, after changes, from a copy conditioned on the rows that it should have."""
+        x = checks.columns(x)
         return changes.refit_error(self, x, y, noise)
 
     @alone
@@ -245,6 +249,7 @@ class WeightSpaceGP(WeightSpaceModule):
         :returns: a GPyTorch distribution, with batch shape (C,) for a Dirichlet likelihood, multitask for several
             outputs; a ComplexNormal for complex targets.
         """
+        x = checks.columns(x)
         return predictor.posterior(self, x, operator)
 
     @alone
@@ -304,6 +309,7 @@ class WeightSpaceGP(WeightSpaceModule):
 
         Source: errata, identity 4 of the last section.
         """
+        x = checks.columns(x)
         return leave_out.leave_one_out(self, x, y, weighted(noise, weights, x))
 
     @alone
@@ -323,6 +329,7 @@ class WeightSpaceGP(WeightSpaceModule):
         :param seed: the seed of random folds; default: 0.
         :returns: that of :meth:`leave_one_out` by row, with ``labels`` in ascending order and ``group_log_prob`` (G,).
         """
+        x = checks.columns(x)
         return leave_out.leave_group_out(self, x, y, groups, weighted(noise, weights, x), seed)
 
     @alone
@@ -330,6 +337,7 @@ class WeightSpaceGP(WeightSpaceModule):
         self, x: Tensor, y: Tensor, groups: Tensor | int | None = None, noise: Tensor | None = None, *, seed: int = 0
     ) -> leave_out.LeaveOutFunctions:
         """The means at any inputs (n, d) without each row, or each group: a callable to (G, n, T), of real targets."""
+        x = checks.columns(x)
         return leave_out.functions(self, x, y, groups, noise, seed)
 
     def unconditioned(self, kernel: Any = None) -> WeightSpaceGP:

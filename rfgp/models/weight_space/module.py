@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 import gpytorch
+import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import Likelihood
 from gpytorch.means import Mean, ZeroMean
@@ -149,10 +150,18 @@ class WeightSpaceModule(gpytorch.Module):
 
     @contextmanager
     def nothing_lost_on_error(self) -> Iterator[None]:
-        """Where anything is raised, forget the maps, the noise model and the patterns that were made on the way."""
-        noise, patterns = self._noise, self.patterns
+        """Where anything is raised, forget the maps, the noise model and the patterns that were made on the way.
+
+        What is made outlives :class:`torch.inference_mode`, whose tensors later changes could not touch.
+        """
+        noise, patterns, tracks = self._noise, self.patterns, torch.is_grad_enabled()
         try:
-            with maps_kept_on_error(self.covar_module), self.further_draws.kept_on_error():
+            with (
+                maps_kept_on_error(self.covar_module),
+                self.further_draws.kept_on_error(),
+                torch.inference_mode(False),
+                torch.set_grad_enabled(tracks),
+            ):
                 yield
         except BaseException:
             self._noise = noise

@@ -28,6 +28,7 @@ from .row_sums import FeatureSums, RowSums, checked_finite, input_bounds, joined
 def checked_rows(model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool = False) -> Rows:
     """Checked rows as the noise model sees them; ``is_all``: the likelihood may know their noise."""
     checks.finite(checks.inputs(x).detach())
+    checks.summed_dtype(x)
     if x.dim() != 2:
         raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
     kernel = model.covar_module
@@ -85,7 +86,7 @@ def added(
     residual = None if model.residual == "none" else model.summed_residual
     grid = model.summed_grid if model.has_grid else None
     total = accumulate(features, noise, x, with_residual, dtype, total, residual, grid)
-    return checked_finite(total, x), rows
+    return checked_finite(total, x, model.covar_module), rows
 
 
 def running_sums(

@@ -206,10 +206,12 @@ def check_left(count: float) -> None:
         raise ValueError("expected at least one row to be left, got the last ones to take away; make a new model")
 
 
-def checked_finite(statistics: SufficientStatistics, x: Tensor) -> SufficientStatistics:
-    """The statistics, or a ValueError where some are not finite."""
+def checked_finite(
+    statistics: SufficientStatistics, x: Tensor, kernel: torch.nn.Module | None = None
+) -> SufficientStatistics:
+    """The statistics of the features of a kernel, or a ValueError where some are not finite."""
     if not statistics.is_finite:
-        raise checks.overflow(x)
+        raise checks.overflow(x, kernel)
     return statistics
 
 

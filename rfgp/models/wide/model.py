@@ -105,6 +105,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
         :param progress: whether a bar counts the passes over the rows; default: on a terminal.
         :raises ValueError: for bad data; the model stays as it was.
         """
+        x = checks.columns(x)
         with maps_kept_on_error(self.covar_module), maps_kept_on_error(self.narrow_kernel):
             narrow = WeightSpaceGP(self.narrow_kernel, self.likelihood, self.mean_module).condition(x, y, noise)
             weights, convergence = self._solved(x, y, noise, progress)
@@ -143,6 +144,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
 
         :raises ValueError: for bad inputs, or where the model is not conditioned, or stale.
         """
+        x = checks.columns(x)
         fitted = self._known()
         narrow: Any = fitted.narrow.posterior(x)
         regression = Regression(self.covar_module, self.mean_module, self.noise)
@@ -156,6 +158,7 @@ class WideWeightSpaceGP(Recorded["_Fitted"]):
 
         :raises ValueError: for bad inputs, or where the model is not conditioned, or stale.
         """
+        x = checks.columns(x)
         fitted, features = self._known(), self.covar_module.scalar_features
         checks.finite(checks.inputs(x))
         chunks = row_chunks(x.shape[-2], len(fitted.weights))

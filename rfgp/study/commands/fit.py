@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..._support import optional
 from .. import tables
-from .options import FORMATS, add_reading, check_new_file, integer, names, number, reading
+from .options import FORMATS, add_reading, check_existing, check_new_file, integer, names, number, reading
 
 DESCRIPTION = (
     "Report the columns of a table, learn its target from the others by a Gaussian process, measure it on held-out "
@@ -45,8 +45,9 @@ def _seed(text: str) -> int:
 
 def run(options: argparse.Namespace) -> int:
     """Read, report, learn, measure and write."""
+    check_existing(options.data)
     optional.require("sklearn", "scikit-learn", "rfgp fit")
-    check_new_file(options.out, options.force)
+    check_new_file(options.out, options.force, options.data)
     table = tables.read(
         options.data, options.target, task=options.task, drop=options.drop, keep=options.keep, **reading(options)
     )

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..tables.formats import MISSING, SEPARATORS, SUFFIXES
 
+if TYPE_CHECKING:
+    import pandas
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 FORMATS = f"a file that ends in {', '.join(SUFFIXES)}, with or without .gz"
 
 
@@ -33,16 +38,40 @@ def reading(options: argparse.Namespace) -> dict[str, Any]:
     return arguments if options.missing is None else arguments | {"missing": options.missing}
 
 
-def check_new_file(name: str, force: bool) -> None:
-    """Raise where a file cannot be written, or is there already."""
+def check_existing(*names: str) -> None:
+    """Raise where a file is not there, before anything that reads it is imported."""
+    for name in names:
+        if not Path(name).is_file():
+            raise ValueError(f"expected an existing file, got {name!r}; check the path")
+
+
+def check_new_file(name: str, force: bool, *inputs: str) -> None:
+    """Raise where a file cannot be written, is there already, or is one of those that are read."""
     path = Path(name)
+    if any(path.exists() and Path(read).exists() and path.samefile(read) for read in inputs):
+        raise ValueError(f"expected a file for --out that is not read, got {name!r}; choose another name")
     if not name or path.is_dir():
         got = f"the folder {name!r}" if name else "an empty name"
         raise ValueError(f"expected a file for --out, got {got}; name a file in it")
     if not path.parent.is_dir():
         raise ValueError(f"expected a folder for --out, got none at {str(path.parent)!r}; make it first")
-    if path.exists() and not force:
+    if os.path.lexists(path) and not force:
         raise ValueError(f"expected a new file for --out, got {name!r}, which is there; pass --force to write over it")
+
+
+def without_formulas(table: pandas.DataFrame) -> pandas.DataFrame:
+    """A table whose cells and names of columns are no formulas for a spreadsheet: these have an apostrophe in front."""
+    return table.map(_as_text).rename(columns=_as_text)
+
+
+def _as_text(cell: Any) -> Any:
+    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 _MOST_DIGITS = 18

@@ -5,15 +5,11 @@ from __future__ import annotations
 import argparse
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
 
 from ..._support import files
 from .. import tables
 from ..tables.formats import SUFFIXES, TEXT
-from .options import FORMATS, add_reading, check_new_file, number, reading
-
-if TYPE_CHECKING:
-    import pandas
+from .options import FORMATS, add_reading, check_existing, check_new_file, number, reading, without_formulas
 
 DESCRIPTION = (
     "Predict the target for every row of a table, with an interval of new observations in its units, or with the "
@@ -21,7 +17,6 @@ DESCRIPTION = (
 )
 _STANDARD = "-"
 _DIGITS = "%.9g"
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,12 +36,13 @@ def run(options: argparse.Namespace) -> int:
     if is_file:
         if not options.out.lower().endswith(TEXT):
             raise ValueError(f"expected a file of text for --out, got {options.out!r}; use a name that ends in .csv")
-        check_new_file(options.out, options.force)
+        check_new_file(options.out, options.force, options.model, options.data)
     if options.model.lower().endswith(SUFFIXES) and not options.data.lower().endswith(SUFFIXES):
         raise ValueError(
             f"expected a model and then a table, got the table {options.model!r} first; write rfgp predict "
             f"{options.data} {options.model}"
         )
+    check_existing(options.model, options.data)
     model = tables.TableModel.load(options.model)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always", UserWarning)
@@ -56,25 +52,10 @@ def run(options: argparse.Namespace) -> int:
     empty = int(predictions[model.target_names[0]].isna().sum())
     if empty:
         print(f"rfgp: {empty:,} of {len(predictions):,} rows have missing cells, and no prediction", file=sys.stderr)
-    predictions = _without_formulas(predictions)
+    predictions = without_formulas(predictions)
     if not is_file:
         print(predictions.to_csv(index=False, float_format=_DIGITS), end="")
         return 0
     files.write_whole(options.out, lambda path: predictions.to_csv(path, index=False, float_format=_DIGITS))
     print(f"wrote {len(predictions):,} rows to {options.out}")
     return 0
-
-
-def _without_formulas(table: pandas.DataFrame) -> pandas.DataFrame:
-    """A table whose cells and names of columns are no formulas for a spreadsheet: these have an apostrophe in front."""
-    return table.map(_as_text).rename(columns=_as_text)
-
-
-def _as_text(cell: Any) -> Any:
-    if not isinstance(cell, str) or not cell.startswith(_FORMULA):
-        return cell
-    try:
-        float(cell)
-    except ValueError:
-        return f"'{cell}"
-    return cell

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from ..._support import optional
-from .options import names
+from .options import check_existing, names, without_formulas
 
 _FILES = ("study.html", "indices.csv", "next_runs.csv")
 
@@ -18,6 +18,7 @@ def is_simulator(options: argparse.Namespace) -> bool:
 
 def run(options: argparse.Namespace) -> int:
     """Study the runs, print the page and write its files."""
+    check_existing(options.data, options.inputs)
     from ..simulators.files import read
     from ..simulators.study import uncertainty
 
@@ -33,8 +34,8 @@ def run(options: argparse.Namespace) -> int:
     print(f"{study}\n")
     out.mkdir(parents=True, exist_ok=True)
     study.report(out / _FILES[0])
-    study.to_frame().to_csv(out / _FILES[1], index=False)
-    study.next_runs().to_csv(out / _FILES[2], index=False)
+    for name, table in zip(_FILES[1:], (study.to_frame(), study.next_runs()), strict=True):
+        without_formulas(table).to_csv(out / name, index=False)
     for name in _FILES:
         print(f"wrote {out / name}")
     return 0

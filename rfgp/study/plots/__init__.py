@@ -1,6 +1,6 @@
 """Figures: arrays in, matplotlib Axes out; matplotlib is imported where a figure is drawn."""
 
-from .base import COLORS, EXACT, LINES, MARKERS, figure, legend
+from .base import COLORS, EXACT, LINES, MARKERS, figure, legend, literal
 from .calibration import calibration, pit_histogram
 from .comparison import Curve, comparison, convergence, estimates
 from .fields import scalar_field, vector_field
@@ -20,6 +20,7 @@ __all__ = [
     "estimates",
     "figure",
     "legend",
+    "literal",
     "main_effects",
     "pit_histogram",
     "predictions",

@@ -71,6 +71,15 @@ def check_words(**words: Any) -> None:
         checks.instance(name, value, (str, type(None)), "a string", "pass the words that the figure writes")
 
 
+def literal(text: str) -> str:
+    r"""A text that figures write as it is, although matplotlib takes what is between dollars for mathematics.
+
+    >>> literal("price in $")
+    'price in \\$'
+    """
+    return text.replace("$", r"\$")
+
+
 def check_color(name: str, value: Any) -> None:
     """Raise where matplotlib knows no such color."""
     check_installed()

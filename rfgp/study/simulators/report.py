@@ -45,7 +45,7 @@ def _note(words: str) -> str:
 
 def _figures(study: Findings, t: int) -> str:
     """Indices and main effects of one output."""
-    names, output = list(study.runs.inputs), study.runs.outputs[t]
+    names, output = [*map(plots.literal, study.runs.inputs)], plots.literal(study.runs.outputs[t])
     order = study.sobol.total.value[t].argsort(descending=True).tolist()[:_MOST_LINES]
     shown = [names[k] for k in order]
     first, total = study.sobol.first[t], study.sobol.total[t]
