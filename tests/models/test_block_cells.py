@@ -121,25 +121,30 @@ def test_neighbors_states_and_draws(kind):
     near = model(kind, x, noise, block_size=ROWS * TASKS, num_neighbors=ROWS).condition(x, y, noise)
     near.load_state_dict(exact.state_dict())
     assert close(near.posterior(xs).mean, exact.posterior(xs).mean)
-    assert close(near.posterior(xs).variance, exact.posterior(xs).variance)
+    assert close(near.posterior(xs).covariance_matrix, exact.posterior(xs).covariance_matrix)
     predictor = copy.deepcopy(near).point_predictor()
     assert close(predictor.prior_variance(xs).flatten(), near.covar_module.exact_kernel(xs).to_dense().diagonal())
     points = predictor(xs)
     assert close(points.mean, exact.posterior(xs).mean)
     assert close(points.variance, exact.posterior(xs).variance)
-    found = exact.posterior(xs[:2])
-    functions = exact.sample_functions(400)
-    draws = functions(xs[:2])
-    assert draws.shape == (400, 2, TASKS)
-    assert torch.equal(functions(xs[[1, 0]]), draws[:, [1, 0]])
-    assert bool(((draws.mean(0) - found.mean).abs() < 4.5 * (found.variance / 400).sqrt()).all())
+    near.num_neighbors = 5
+    for fitted in (exact, near):
+        found, functions = fitted.posterior(xs[:2]), fitted.sample_functions(4000)
+        draws = functions(xs[:2])
+        assert draws.shape == (4000, 2, TASKS)
+        assert torch.equal(functions(xs[[1, 0]]), draws[:, [1, 0]])
+        deviations = found.variance.flatten().sqrt()
+        assert bool(((draws.mean(0) - found.mean).abs() < 4.5 * (found.variance / 4000).sqrt()).all())
+        errors = (draws.flatten(1).mT.cov() - found.covariance_matrix) / torch.outer(deviations, deviations)
+        assert bool((errors.abs() < 4.5 * (2.0 / 4000) ** 0.5).all())
 
 
+@pytest.mark.parametrize("settings", [{}, {"block_size": ROWS * TASKS, "num_neighbors": ROWS}])
 @pytest.mark.parametrize("kind", KINDS)
-def test_rows_that_are_left_out_equal_dense_algebra(kind):
+def test_rows_that_are_left_out_equal_dense_algebra(kind, settings):
     x, y, noise, xs = data(kind)
     y[3] = math.nan if kind == "missing" else y[3]
-    fitted, groups = model(kind, x, noise).condition(x, y, noise), torch.arange(ROWS) // 7
+    fitted, groups = model(kind, x, noise, **settings).condition(x, y, noise), torch.arange(ROWS) // 7
     rows, *_, residual = problem(fitted, x, y, noise, xs)
     seen = ~torch.isnan(y)
     precision, of_row = torch.linalg.inv(rows), seen.nonzero()[:, 0]
@@ -162,6 +167,19 @@ def test_rows_that_are_left_out_of_neighbors_equal_refits(kind):
     x, y, noise, _ = data(kind)
     fitted = model(kind, x, noise, num_neighbors=5).condition(x, y, noise)
     found, row, seen = fitted.leave_one_out(x, y, noise), slice(7, 8), ~torch.isnan(y[7])
-    wanted = fitted.downdate(x[row], y[row], None if noise is None else noise[row]).posterior(x[row])
-    assert close(found.mean[7, seen], wanted.mean[0, seen])
-    assert close(found.latent_variance[7, seen], wanted.variance[0, seen])
+    joint = fitted.leave_group_out(x, y, torch.arange(ROWS) // 3, noise)
+    for rows, log_prob in ((row, found.log_prob[7]), (slice(6, 9), joint.group_log_prob[2])):
+        of_rows, is_there = None if noise is None else noise[rows], ~torch.isnan(y[rows]).flatten()
+        without = copy.deepcopy(fitted).downdate(x[rows], y[rows], of_rows)
+        wanted = without.posterior(x[rows])
+        if rows == row:
+            assert close(found.mean[7, seen], wanted.mean[0, seen])
+            assert close(found.latent_variance[7, seen], wanted.variance[0, seen])
+        own = (
+            torch.kron(torch.eye(len(x[rows])), fitted.noise.covariance())
+            if noise is None
+            else of_rows.flatten().diag()
+        )
+        whole, error = (wanted.covariance_matrix + own)[is_there][:, is_there], (y[rows] - wanted.mean).flatten()
+        density = torch.distributions.MultivariateNormal(torch.zeros(len(whole)), whole)
+        assert close(log_prob, density.log_prob(error[is_there]), 1e-6)

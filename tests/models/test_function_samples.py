@@ -233,7 +233,7 @@ def test_blocks_are_conditioned_once_for_all_functions(monkeypatch):
         seen = calls(monkeypatch, ResidualProcess, "conditional")
         samples(x)
         counts.append(len(seen))
-    assert counts[0] == counts[1] <= 2
+    assert counts[0] == counts[1] <= 4, "two blocks, for means and covariances"
 
 
 def test_memory_of_blocks_is_shared_by_single_functions():

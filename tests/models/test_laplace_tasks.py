@@ -136,6 +136,15 @@ def test_blocks_of_cells_equal_dense_algebra(name):
     assert near.posterior(test).variance.shape == (5, TASKS)
 
 
+@pytest.mark.parametrize("name", ["Poisson", "probit"])
+def test_neighbors_of_all_cells_are_the_exact_residual(name):
+    x, y = data(name)
+    test = 2.0 * torch.rand(5, 2)
+    one, by_rows = (model_of(name, "landmarks", block_size=y.numel(), num_neighbors=n) for n in (None, y.numel()))
+    expected, found = (model.condition(x, y).posterior(test) for model in (one, by_rows))
+    np.testing.assert_allclose(found.covariance_matrix.detach(), expected.covariance_matrix.detach(), atol=1e-8)
+
+
 def test_batches_states_and_copies_predict_alike():
     x, y = data("Poisson")
     model = model_of("Poisson").condition(x, y)

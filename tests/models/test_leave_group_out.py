@@ -185,14 +185,25 @@ def blocks(x, num_neighbors, has_known_noise=False, noise=None):
 
 def block_refit(model, x, y, noise, is_out):
     """The mean and the covariance at rows given all others, in the blocks that they were in."""
-    if model.num_neighbors is not None:
-        left = model.downdate(x[is_out], y[is_out], None if noise is None else noise[is_out])
-        latent = left.posterior(x[is_out])
-        model.condition(x, y, noise)
-        return latent.mean.detach(), latent.covariance_matrix.detach()
     local = model.conditioned.sums.local
     places = local.partition.place(local.points(x))
     features = model.covar_module.features(x).detach()
+    if model.num_neighbors is not None:
+        left = model.downdate(x[is_out], y[is_out], None if noise is None else noise[is_out])
+        mean, weights = left.posterior(x[is_out]).mean.detach(), left.weight_posterior()
+        model.condition(x, y, noise)
+        residual = model.covar_module.exact_kernel(x).to_dense().detach() - features @ features.mT
+        noises = model.likelihood.noise.detach().expand(len(x)) if noise is None else noise
+        residual = residual + torch.diag(torch.where(is_out, 0.0, noises))
+        apart = torch.cdist(x[is_out], x).masked_fill(is_out, math.inf)
+        unknown = torch.eye(len(x))[is_out]
+        for combination, rows, out in zip(
+            unknown, apart.topk(model.num_neighbors, largest=False).indices, is_out.nonzero().squeeze(-1), strict=True
+        ):
+            combination[rows] = -torch.linalg.solve(residual[rows][:, rows], residual[rows, out])
+        own = (places[is_out][:, None] == places[is_out]) * (unknown @ residual @ unknown.mT)
+        root = weights.covariance_root(unknown @ features)
+        return mean, own + root @ root.mT
     low_rank, exact = features @ features.mT, model.covar_module.exact_kernel(x).to_dense().detach()
     covariance = torch.where(places[:, None] == places, exact, low_rank)
     added = torch.diag(model.likelihood.noise.detach().expand(len(x)) if noise is None else noise)

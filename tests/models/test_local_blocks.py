@@ -179,6 +179,56 @@ def test_neighbors_equal_the_formula():
     assert close(found.variance, torch.stack(variances))
 
 
+def neighbors_and_points(count, neighbors):
+    """A model with neighbors, its points, and their joint covariance by dense algebra of all rows and points."""
+    x, y, xs = data()
+    xs = torch.cat([xs[: count - 1], xs[:1] + 1e-3])
+    fitted = model(x, block_size=30, num_neighbors=neighbors).condition(x, y)
+    kernel, exact, weights = fitted.covar_module, fitted.covar_module.exact_kernel, fitted.weight_posterior()
+    every = torch.cat([x, xs])
+    with torch.no_grad():
+        features = kernel.features(every)
+        residual = exact(every).to_dense() - features @ features.mT
+        residual[:ROWS, :ROWS] += NOISE * torch.eye(ROWS)
+        units = exact.base_kernel.lengthscale
+        near = torch.cdist(xs / units, x / units).topk(neighbors, largest=False).indices
+        left = torch.zeros(count, ROWS + count)
+        for point, rows in enumerate(near):
+            left[point, rows] = -torch.linalg.solve(residual[rows][:, rows], residual[rows, ROWS + point])
+            left[point, ROWS + point] = 1.0
+        explained = left @ features
+        inverse, same = torch.cholesky_inverse(weights.factor), same_block(fitted, x, xs)[2]
+        return fitted, xs, explained @ inverse @ explained.mT + same * (left @ residual @ left.mT)
+
+
+@pytest.mark.parametrize("neighbors", [9, ROWS])
+def test_neighbors_have_the_joint_covariance_of_what_they_do_not_tell(neighbors):
+    fitted, xs, wanted = neighbors_and_points(30, neighbors)
+    found = fitted.posterior(xs)
+    assert close(found.covariance_matrix, wanted)
+    assert close(fitted.posterior(xs.reshape(6, 5, 2)).covariance_matrix[2], wanted[10:15, 10:15])
+    vector = torch.randn(30)
+    assert close(found.lazy_covariance_matrix @ vector, wanted @ vector)
+
+
+@pytest.mark.parametrize("is_function", [True, False])
+def test_draws_given_neighbors_have_the_moments_of_the_posterior(is_function):
+    fitted, xs, covariance = neighbors_and_points(30, 9)
+    found, num_draws = fitted.posterior(xs), 20000
+    if is_function:
+        functions = fitted.sample_functions(num_draws)
+        values = torch.cat([functions(xs[:4]), functions(xs[4:])], dim=-1)
+        assert torch.equal(functions(xs), values)
+    else:
+        values = found.sample(torch.Size([num_draws]))
+        of_batch = fitted.posterior(xs[:6].reshape(2, 3, 2)).sample(torch.Size([num_draws])).flatten(1)
+        assert bool(((of_batch.var(0) / found.variance[:6] - 1.0).abs() < 5.0 * (2.0 / num_draws) ** 0.5).all())
+    error = found.stddev / num_draws**0.5
+    assert bool(((values.mean(0) - found.mean).abs() < 5.0 * error).all())
+    sizes = (found.variance[:, None] * found.variance).sqrt() * (2.0 / num_draws) ** 0.5
+    assert bool(((values.mT.cov() - covariance).abs() < 5.0 * sizes).all())
+
+
 def test_the_prior_comes_back_far_from_the_data():
     x, y, _ = data()
     for neighbors in (None, 16):
@@ -317,9 +367,10 @@ def test_gradients_of_predictions_run_back_to_the_inputs_alone(neighbors):
     x, y, xs = data()
     fitted = model(x, block_size=30, num_neighbors=neighbors).condition(x, y)
     found = fitted.posterior(xs)
-    assert not found.mean.requires_grad and not found.variance.requires_grad
+    assert not any(getattr(found, name).requires_grad for name in ("mean", "variance", "covariance_matrix"))
     points = xs[:3].clone().requires_grad_(True)
-    torch.autograd.gradcheck(lambda p: (fitted.posterior(p).mean, fitted.posterior(p).variance), points, atol=1e-4)
+    names = ("mean", "variance", "covariance_matrix")
+    torch.autograd.gradcheck(lambda p: tuple(getattr(fitted.posterior(p), n) for n in names), points, atol=1e-4)
 
 
 def test_single_precision_is_near_double_precision():

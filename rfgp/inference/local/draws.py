@@ -9,30 +9,28 @@ from torch import Tensor
 
 from ..._support import checks
 from ..posterior.draws import FunctionDraws
-from ..sums.mean_basis import basis
-from .covariance import draws_of
-from .prediction import LocalConditioning, LocalFeatures
+from .residual_draws import ResidualDraws
 
-_ROUNDING = 0.6
-"""The values of a draw are remembered up to this power of the rounding of their dtype."""
+_ROWS = 4096
 
 
 class LocalDraws(FunctionDraws):
-    """Draws of functions: of their features by weights (K, S), and of their residual jointly inside every block.
+    """Draws of functions: of their features by weights (K, S), and of their residual given the rows near every point.
 
-    Later evaluations agree with earlier ones. Without gradients.
+    They have the means and covariances of the posterior. Later evaluations agree with earlier ones. Without gradients.
     """
 
     def __init__(self, regression: Any, weights: Tensor) -> None:
-        self._regression, self._rows = regression, regression.local
+        self._regression, self._conditioning = regression, regression.conditioning()
         self._weights = regression.factor().scalar_weights(weights).squeeze(-2).detach()
+        self._residual = ResidualDraws(self._conditioning, weights.shape[-1])
         self._values = self._weights.new_empty(0, weights.shape[-1])
         self._places: dict[bytes, int] = {}
         """Where the values at known points are, by the bytes of these."""
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:
-        checks.finite(checks.inputs(x))
+        checks.finite(checks.inputs(x, self._residual.x.shape[-1]))
         flat = x.reshape(-1, x.shape[-1])
         keys = [row.tobytes() for row in (flat.double() + 0.0).cpu().numpy()]
         new: dict[bytes, int] = {}
@@ -47,28 +45,20 @@ class LocalDraws(FunctionDraws):
 
     def _draw(self, x: Tensor) -> None:
         """Draw the values (N, S) at new points (N, d), and remember them."""
-        regression, first = self._regression, len(self._regression.local.x)
-        values = self._values.new_empty(len(x), self._values.shape[-1])
-        conditioning = LocalConditioning(regression.kernel, self._rows, None)
-        for points, given, conditional in conditioning.conditionals(x):
-            columns = conditional.weights @ self._rows.columns[given]
-            near = LocalFeatures(
-                conditional.features / conditioning.residual.root, columns, conditional.covariance.diagonal()
-            )
-            mean = regression.mean_given(x[points], near, self._weights)
-            is_drawn = given >= first
-            mean = mean + conditional.weights[:, is_drawn] @ self._values[given[is_drawn] - first]
-            values[points] = mean + draws_of(conditional.covariance, values.shape[-1])
-        columns = torch.nn.functional.pad(basis(regression.mean, x).double(), (1, 0))
-        rounding = torch.finfo(x.dtype).eps ** _ROUNDING * regression.kernel.exact_kernel(x, diag=True).double()
-        self._rows, _ = self._rows.extended(x, columns, rounding, splits=False)
-        self._values = torch.cat([self._values, values])
+        parts = (
+            self._regression.mean_given(part, self._conditioning.at(part), self._weights) for part in x.split(_ROWS)
+        )
+        self._values = torch.cat([self._values, torch.cat(list(parts)) + self._residual.at(x)])
 
     def take(self, index: Tensor) -> FunctionDraws:
         return _SomeOf(self, index)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_regression": self._regression.detached()}
+        twin = self._regression.detached()
+        residual = ResidualDraws(twin.conditioning(), self._weights.shape[-1])
+        residual.x, residual.values = self._residual.x, self._residual.values
+        state = {"_regression": twin, "_conditioning": residual.conditioning, "_residual": residual}
+        return {**self.__dict__, **state}
 
 
 class _SomeOf(FunctionDraws):

@@ -175,11 +175,12 @@ class LeftOutBlocks:
             near = _ConditioningWithout(
                 self.kernel, self.local, self.regression.num_neighbors, numbers, self.together(numbers)
             )
-            features, columns, variance = near.at(x)
+            given = near.at(x)
+            size = numbers.shape[-1]
+            joint = given.joint if given.joint.shape[-1] == size else near.covariance(x.unflatten(0, numbers.shape))
             combined = residual_columns(coefficients(self.regression.mean, 1, self.x.device))
-            target = targets - (columns @ combined).squeeze(-1).unflatten(0, numbers.shape)
-            values = variance.unflatten(0, numbers.shape)
-            return _Given(features.unflatten(0, numbers.shape), target, torch.diag_embed(values))
+            target = targets - (given.columns @ combined).squeeze(-1).unflatten(0, numbers.shape)
+            return _Given(given.features.unflatten(0, numbers.shape), target, joint)
         covariance = torch.linalg.inv(self._inner(numbers))
         features = self.features[numbers]
         left = self.left[numbers] + self._fitted(features, self.posterior.mean)

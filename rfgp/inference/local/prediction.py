@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +16,8 @@ _SHARED, _BYTES = 512, 2**23
 """So many points share the features of the rows near them; features of so many bytes are used at once, in the cache."""
 _MOST_BYTES = 2**30
 """The features of all rows are kept where they take at most so much memory."""
+_FEW_ROWS, _ENTRIES = 512, 2**23
+"""Groups of points with so many near rows are treated together; so many covariances of near rows are held at a time."""
 
 
 class LocalFeatures(NamedTuple):
@@ -23,11 +25,31 @@ class LocalFeatures(NamedTuple):
 
     :param features: :math:`\phi_* - S \Phi_n`, (N, D), without the output scale.
     :param columns: S times the columns of the near rows, (N, K).
-    :param variance: the variance of the residual given the near rows, (N,).
+    :param joint: the covariance of the residual of t points of one place given their near rows, (N / t, t, t).
     """
 
     features: Tensor
     columns: Tensor
+    joint: Tensor
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance of the residual given the near rows, (N,)."""
+        return self.joint.diagonal(dim1=-2, dim2=-1).flatten().clamp_min(0.0)
+
+
+class _NearWeights(NamedTuple):
+    """What the rows nearest to N points tell of each.
+
+    :param given: the numbers of the rows, (N, m).
+    :param weights: S, (N, m).
+    :param features: g, output scale included, (N, D).
+    :param variance: of the residual given the rows, (N,).
+    """
+
+    given: Tensor
+    weights: Tensor
+    features: Tensor
     variance: Tensor
 
 
@@ -61,13 +83,97 @@ class LocalConditioning:
         """What predictions need at points (N, d)."""
         parts, order = [], []
         for points, given, conditional in self.conditionals(x):
-            columns = conditional.weights.double() @ self.rows.columns[given]
-            variance = conditional.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0)
-            parts.append([part.flatten(0, -2) for part in (conditional.features, columns, variance.unsqueeze(-1))])
+            columns, joint = conditional.weights.double() @ self.rows.columns[given], conditional.covariance
+            if self.num_neighbors is None:
+                joint = joint.diagonal().reshape(-1, 1, 1)
+            parts.append([conditional.features.flatten(0, -2), columns.flatten(0, -2), joint])
+            order.append(points.reshape(-1, self.together))
+        places = torch.cat(order)
+        features, columns, joint = (torch.cat(every) for every in zip(*parts, strict=True))
+        inverse = places.flatten().argsort()
+        return LocalFeatures(features[inverse] / self.residual.root, columns[inverse], joint[places[:, 0].argsort()])
+
+    def covariance(self, x: Tensor) -> Tensor:
+        r"""The covariance (..., N, N) at points (..., N, d) of what their near rows do not tell of the residual.
+
+        .. math:: e_* = r_* - S_* (r_n + \epsilon_n), \qquad
+            \mathrm{Cov}(e_*, e_\circ) = A K A^\top - g_* g_\circ^\top + S_* \Sigma S_\circ^\top, \qquad A = (1, -S)
+
+        for points in the same block, with K between them and the rows near either, and zero for points in different
+        blocks. Where both have the same near rows this is :math:`R_{*\circ} - S_* R_{n\circ}`.
+        """
+        groups = x.reshape(-1, *x.shape[-2:])
+        if self.num_neighbors is None:
+            blocks = map(self.of_blocks, groups)
+            dense = [_block_diagonal(x.new_zeros(x.shape[-2], dtype=self.residual.dtype), found) for found in blocks]
+            return torch.stack(dense).reshape(*x.shape[:-1], x.shape[-2])
+        near = _NearWeights(*(part.unflatten(0, groups.shape[:2]) for part in self._near_weights(groups.flatten(0, 1))))
+        if len(groups) > 1 and near.given[0].numel() <= _FEW_ROWS:
+            places = self.place(groups.flatten(0, 1)).view(groups.shape[:2]).to(x.device)
+            is_same = places.unsqueeze(-1) == places.unsqueeze(-2)
+            return (is_same * self._of_groups(groups, near)).reshape(*x.shape[:-1], x.shape[-2])
+        every = zip(groups, map(_NearWeights._make, zip(*near, strict=True)), strict=True)
+        dense = [_block_diagonal(of.variance, self._of_blocks(group, of)) for group, of in every]
+        return torch.stack(dense).reshape(*x.shape[:-1], x.shape[-2])
+
+    def of_blocks(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The numbers (n,) of the points (N, d) in every block, and their :meth:`covariance`, (n, n)."""
+        if self.num_neighbors is not None:
+            yield from self._of_blocks(x, self._near_weights(x))
+            return
+        for points, _, conditional in self.conditionals(x):
+            yield points, conditional.covariance
+
+    def _of_blocks(self, x: Tensor, near: _NearWeights) -> Iterator[tuple[Tensor, Tensor]]:
+        places = self.place(x)
+        for block in places.unique().tolist():
+            points = (places == block).nonzero().squeeze(-1).to(x.device)
+            parts = _NearWeights(*(part[points].unsqueeze(0) for part in near))
+            yield points, self._of_groups(x[points].unsqueeze(0), parts).squeeze(0)
+
+    def _of_groups(self, x: Tensor, near: _NearWeights) -> Tensor:
+        """The covariances (G, t, t) at groups of points (G, t, d), as if each lay in one block."""
+        given, weights, features, variance = near
+        if x.shape[1] == 1:
+            return variance.unsqueeze(-1)
+        chunks = torch.arange(len(x), device=x.device).split(max(1, _ENTRIES // given[0].numel() ** 2))
+        explained = torch.cat([self._explained(x[c], given[c], weights[c]) for c in chunks])
+        covariance = explained - features @ features.mT
+        return covariance + torch.diag_embed(variance - covariance.diagonal(dim1=-2, dim2=-1))
+
+    def _near_weights(self, x: Tensor) -> _NearWeights:
+        order, parts = [], []
+        for points, given, conditional in self.conditionals(x):
             order.append(points.flatten())
+            variance = conditional.covariance.diagonal(dim1=-2, dim2=-1).clamp_min(0.0).unsqueeze(-1)
+            of_points = given.unsqueeze(-2).expand(conditional.weights.shape)
+            found = of_points, conditional.weights, conditional.features, variance
+            parts.append([part.flatten(0, 1) for part in found])
         inverse = torch.cat(order).argsort()
-        features, columns, variance = (torch.cat(every)[inverse] for every in zip(*parts, strict=True))
-        return LocalFeatures(features / self.residual.root, columns, variance.squeeze(-1))
+        given, weights, features, variance = (torch.cat(part)[inverse] for part in zip(*parts, strict=True))
+        return _NearWeights(given, weights, features, variance.squeeze(-1))
+
+    def _explained(self, x: Tensor, given: Tensor, weights: Tensor) -> Tensor:
+        r"""The covariances :math:`A K A^\top + S \Sigma S^\top` of groups (g, t, d), for weights (g, t, m) of rows."""
+        if len(x) == 1:
+            rows, inverse = given.unique(return_inverse=True)
+            rows = rows.unsqueeze(0)
+        else:
+            rows = given.flatten(1)
+            inverse = torch.arange(rows.shape[-1], device=x.device).view(given.shape[1:]).expand_as(given)
+        spread = weights.new_zeros(*x.shape[:2], rows.shape[-1]).scatter(-1, inverse, weights)
+        noise, near = self.rows.variances[rows].to(weights), self.rows.x[rows]
+        result = self.residual.prior(x, x) - spread @ self.residual.prior(near, x)
+        for part in torch.arange(rows.shape[-1], device=x.device).split(max(1, _ENTRIES // rows.numel())):
+            is_same = rows.unsqueeze(-1) == rows[:, part].unsqueeze(-2)
+            within = self.residual.prior(near, near[:, part]) + is_same * noise.unsqueeze(-1)
+            across = self.residual.prior(x, near[:, part]) - spread @ within
+            result = result - across @ spread[..., part].mT
+        return result
+
+    def place(self, x: Tensor) -> Tensor:
+        """The number of the block that each of some points (N, d) lies in, (N,), on the CPU."""
+        return self.rows.partition.place(self.rows.points(x))
 
     def conditionals(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Conditional]]:
         """The numbers of some of the points (N, d), of the rows near them, and the conditional values there.
@@ -113,6 +219,14 @@ class LocalConditioning:
         if not bool(near[points].square().sum(-1).isfinite().all()):
             raise checks.overflow(near[points])
         return self.rows.nearest.query(near[points], count)
+
+
+def _block_diagonal(values: Tensor, blocks: Iterable[tuple[Tensor, Tensor]]) -> Tensor:
+    """The matrix (N, N) of blocks with the numbers of their rows, of the dtype of values (N,)."""
+    result = torch.zeros(len(values), len(values), dtype=values.dtype, device=values.device)
+    for rows, block in blocks:
+        result = result.index_put((rows.unsqueeze(-1), rows), block)
+    return result
 
 
 def _rows_of(values: Tensor, index: Tensor) -> Tensor:

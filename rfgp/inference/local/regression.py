@@ -6,7 +6,6 @@ from typing import Any, ClassVar
 
 import torch
 from gpytorch.means import Mean
-from linear_operator import to_linear_operator
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
@@ -16,12 +15,12 @@ from ...likelihoods import ComplexNormal, MultivariateNormal
 from ...linalg.cholesky_factor import factor_of
 from ..noise import NoiseModel
 from ..noise.base import residual_columns
-from ..posterior.covariance import WeightSpaceCovariance, plus_residual
+from ..posterior.covariance import WeightSpaceCovariance
 from ..posterior.posterior import GaussianPosterior
 from ..posterior.products import feature_product
 from ..posterior.regression import Regression
 from ..sums.mean_basis import coefficients
-from .covariance import ResidualCovariance
+from .covariance import LocalCovariance, ResidualCovariance
 from .draws import LocalDraws
 from .one_output import OneOutput
 from .prediction import LocalConditioning, LocalFeatures
@@ -95,7 +94,8 @@ class LocalRegression(Regression):
             covariance = WeightSpaceCovariance(
                 x.clone(), posterior, factor, lambda part: conditioning.at(part).features
             )
-        return MultivariateNormal(mean, self._plus_residual(covariance, x, variance, conditioning))
+        residual = ResidualCovariance(x.clone(), variance, conditioning)
+        return MultivariateNormal(mean, LocalCovariance(covariance, residual))
 
     def conditioning(self, dtype: torch.dtype = torch.float64) -> LocalConditioning:
         """How rows near a point tell of it, with covariances and products of a dtype."""
@@ -121,17 +121,6 @@ class LocalRegression(Regression):
         columns = residual_columns(coefficients(self.mean, 1, x.device))
         values = feature_product(near.features, weights) + near.columns @ columns
         return values + self._mean_in_basis(x)
-
-    def _plus_residual(
-        self, covariance: LinearOperator, x: Tensor, variance: Tensor, conditioning: LocalConditioning
-    ) -> LinearOperator:
-        if self.num_neighbors is not None:
-            return plus_residual(covariance, variance)
-        if x.dim() == 2:
-            return covariance + ResidualCovariance(x.clone(), variance, conditioning)
-        elements = zip(x.flatten(0, -3), variance.flatten(0, -2), strict=True)
-        dense = torch.stack([ResidualCovariance(*element, conditioning).to_dense() for element in elements])
-        return covariance + to_linear_operator(dense.unflatten(0, x.shape[:-2]))
 
     def draws(self, weights: Tensor) -> LocalDraws:
         """The functions of draws of the weights (K, S), with draws of the residual."""

@@ -51,14 +51,17 @@ class ResidualProcess:
         root = self.root if self.root.dim() == 0 else self.root[:, None, None]
         return (root * self.kernel.scalar_features(x).double()).to(self.dtype)
 
+    def prior(self, x: Tensor, y: Tensor) -> Tensor:
+        """The covariance (..., N, M) of the whole function between points x and y."""
+        return to_dense(self.exact(self._inputs(x), self._inputs(y))).to(self.dtype)
+
     def covariance(self, x: Tensor, features: Tensor) -> Tensor:
         """The covariance (..., N, N) at points with known features."""
         return to_dense(self.exact(self._inputs(x))).to(self.dtype) - features @ features.mT
 
     def cross_covariance(self, x: Tensor, features: Tensor, y: Tensor, other: Tensor) -> Tensor:
         """The covariance (..., N, M) between points x and y with known features."""
-        exact = to_dense(self.exact(self._inputs(x), self._inputs(y)))
-        return exact.to(self.dtype) - features @ other.mT
+        return self.prior(x, y) - features @ other.mT
 
     def factor(self, x: Tensor, features: Tensor, variances: Tensor) -> Tensor:
         """The Cholesky factor of the covariance at (..., m, d) with noise variances (..., m)."""
