@@ -63,11 +63,12 @@ class BlockPartition:
             waiting += [(split.left, rows[is_left]), (split.right, rows[~is_left])]
         return blocks
 
-    def extended(self, points: Tensor, num_new: int, splits: bool = True) -> tuple[Self, list[int]]:
+    def extended(self, points: Tensor, num_new: int) -> tuple[Self, list[int]]:
         """The partition with more rows, and the numbers of the blocks that changed.
 
+        Blocks that grow too large are split; later halves get the next numbers.
+
         :param points: all points, (N + n, d), the new ones last.
-        :param splits: whether blocks that grow too large are split; later halves get the next numbers.
         """
         result = object.__new__(type(self))
         result.size, result._root = self.size, self._root
@@ -77,9 +78,6 @@ class BlockPartition:
         touched = places.unique().tolist()
         for block in touched:
             rows = torch.cat([self.blocks[block], num_before + (places == block).nonzero().squeeze(-1)])
-            if not splits:
-                result.blocks[block] = rows
-                continue
             node = result._grow(points, rows, block)
             if node >= 0:
                 result._replace(-1 - block, node)

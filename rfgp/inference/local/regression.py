@@ -20,6 +20,8 @@ from ..posterior.posterior import GaussianPosterior
 from ..posterior.products import feature_product
 from ..posterior.regression import Regression
 from ..sums.mean_basis import coefficients
+from ..sums.residual_pass import TrainingRows
+from ..sums.sufficient_statistics import SufficientStatistics
 from .covariance import LocalCovariance, ResidualCovariance
 from .draws import LocalDraws
 from .one_output import OneOutput
@@ -69,6 +71,9 @@ class LocalRegression(Regression):
             error = targets[rows].unsqueeze(-1) - features @ weights
             result[rows] = torch.cholesky_solve(error, factor_of(covariance)).squeeze(-1)
         return result
+
+    def log_marginal_likelihood(self, statistics: SufficientStatistics, data: TrainingRows | None = None) -> Tensor:
+        return super().log_marginal_likelihood(statistics, data) + self.local.log_faded(self.systems)
 
     def distribution(
         self, x: Tensor, posterior: GaussianPosterior, operator: Operator | None = None

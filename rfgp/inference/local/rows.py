@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Self
 
@@ -19,7 +20,7 @@ from ..sums.summation import summed
 from .partition import BlockPartition
 from .systems import LocalSystems
 
-_TENSORS = ("x", "columns", "variances", "scales")
+_TENSORS = ("x", "columns", "variances", "scales", "powers")
 
 
 class LocalRows:
@@ -34,6 +35,8 @@ class LocalRows:
     :param variances: what makes the noise variances of the systems, (N,), in float64.
     :param scales: what the inputs are multiplied by before distances are measured, (d,) or (d, r).
     :param has_cells: whether every row is a cell of several outputs.
+    :param powers: the powers of the densities of the rows in the evidence, (N,), in float64, by which variances have
+        been divided; default: ones.
 
     Source: E. Snelson and Z. Ghahramani, Local and global sparse Gaussian process approximations, 2007; errata,
     identity 7 of the last section.
@@ -47,9 +50,11 @@ class LocalRows:
         scales: Tensor,
         partition: BlockPartition,
         has_cells: bool = False,
+        powers: Tensor | None = None,
     ) -> None:
         self.x, self.columns, self.variances, self.scales, self.partition = x, columns, variances, scales, partition
         self.has_cells = has_cells
+        self.powers = torch.ones(len(x), dtype=torch.float64, device=x.device) if powers is None else powers
 
     @classmethod
     def of(
@@ -92,20 +97,23 @@ class LocalRows:
         chosen = self.partition.blocks if blocks is None else [self.partition.blocks[block] for block in blocks]
         return sums_of_blocks(systems, self.tensors, chosen, product_dtype, shift)
 
-    def extended(self, x: Tensor, columns: Tensor, variances: Tensor, splits: bool = True) -> tuple[Self, list[int]]:
+    def extended(
+        self, x: Tensor, columns: Tensor, variances: Tensor, powers: Tensor | None = None
+    ) -> tuple[Self, list[int]]:
         """These rows and more, and the numbers of the blocks that changed; see :meth:`BlockPartition.extended`."""
         checks.inputs(x, len(self.scales))
-        parts = zip(self.tensors, (x, columns, variances), strict=True)
-        inputs, targets, noise = (torch.cat([old, new.to(old)]) for old, new in parts)
-        partition, touched = self.partition.extended(self.points(inputs), len(x), splits)
-        return self._with(inputs, targets, noise, partition), touched
+        powers = self.powers.new_ones(len(x)) if powers is None else powers
+        parts = zip((*self.tensors, self.powers), (x, columns, variances, powers), strict=True)
+        inputs, targets, noise, powers = (torch.cat([old, new.to(old)]) for old, new in parts)
+        partition, touched = self.partition.extended(self.points(inputs), len(x))
+        return self._with(inputs, targets, noise, partition, powers), touched
 
     def updated(
         self,
         systems: LocalSystems,
         statistics: SufficientStatistics,
         product_dtype: torch.dtype,
-        added: tuple[Tensor, Tensor, Tensor],
+        added: tuple[Tensor, Tensor, Tensor, Tensor],
     ) -> tuple[SufficientStatistics, Self]:
         """The sums with more rows, and all rows; only the blocks that the new ones fall into are computed again."""
         num_blocks, shift = len(self.partition.blocks), statistics.shift
@@ -117,8 +125,8 @@ class LocalRows:
         after = extended.statistics(systems, product_dtype, shift, changed)
         return statistics.subtract(before).merge(after), extended
 
-    def _with(self, x: Tensor, columns: Tensor, variances: Tensor, partition: BlockPartition) -> Self:
-        return type(self)(x, columns, variances, self.scales, partition, self.has_cells)
+    def _with(self, x: Tensor, columns: Tensor, variances: Tensor, partition: BlockPartition, powers: Tensor) -> Self:
+        return type(self)(x, columns, variances, self.scales, partition, self.has_cells, powers)
 
     def of_one_output(self, targets: Tensor, variances: Tensor) -> Self:
         """The same rows in the same blocks with one target each, (N,), and its noise variances."""
@@ -132,8 +140,8 @@ class LocalRows:
         is_removed[numbers] = True
         partition, numbers_before = self.partition.without(self.points(self.x), is_removed)
         is_kept = ~is_removed.to(self.x.device)
-        x, columns, variances = (tensor[is_kept] for tensor in self.tensors)
-        return self._with(x, columns, variances, partition), numbers_before
+        x, columns, variances, powers = (tensor[is_kept] for tensor in (*self.tensors, self.powers))
+        return self._with(x, columns, variances, partition, powers), numbers_before
 
     def reduced(
         self, systems: LocalSystems, statistics: SufficientStatistics, product_dtype: torch.dtype, numbers: Tensor
@@ -152,18 +160,30 @@ class LocalRows:
         """These rows with their precisions times a factor, without those whose precision is lost in rounding."""
         variances = self.variances / factor
         lost = variances * torch.finfo(torch.float64).eps > variances.min()
-        rows = self._with(self.x, self.columns, variances, self.partition)
+        rows = self._with(self.x, self.columns, variances, self.partition, factor * self.powers)
         return rows.without(lost.nonzero().squeeze(-1).cpu())[0] if bool(lost.any()) else rows
+
+    def log_faded(self, systems: LocalSystems) -> Tensor | float:
+        r"""The log evidence of rows whose densities have the powers :math:`\gamma_i` less that of rows of unit power.
+
+        .. math:: \sum_i \log N(y_i; f_i, s_i)^{\gamma_i} - \log N(y_i; f_i, s_i / \gamma_i) =
+            \tfrac12 \sum_i (1 - \gamma_i) \log 2 \pi s_i - \log \gamma_i
+        """
+        if bool((self.powers == 1.0).all()):
+            return 0.0
+        variances, lost = systems.variances(self.columns, self.variances), 1.0 - self.powers
+        logs = lost * (2.0 * math.pi * self.powers * variances).log() - self.powers.log()
+        return 0.5 * (logs.sum() + systems.log_scale(float(lost.sum())))
 
     def detached(self) -> Self:
         """The same rows without gradients."""
         x, columns, variances = (tensor.detach() for tensor in self.tensors)
-        return self._with(x, columns, variances, self.partition)
+        return self._with(x, columns, variances, self.partition, self.powers)
 
     def to(self, device: torch.device) -> Self:
         """The same rows on a device."""
-        x, columns, variances, scales = (tensor.to(device) for tensor in (*self.tensors, self.scales))
-        return type(self)(x, columns, variances, scales, self.partition, self.has_cells)
+        x, columns, variances, scales, powers = (getattr(self, name).to(device) for name in _TENSORS)
+        return type(self)(x, columns, variances, scales, self.partition, self.has_cells, powers)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Tensors by name, from which :meth:`from_state_dict` makes the rows again."""
@@ -175,8 +195,9 @@ class LocalRows:
     def from_state_dict(cls, state: Mapping[str, Tensor]) -> Self:
         """Rows from :meth:`state_dict`."""
         parts = {name.removeprefix("partition."): v for name, v in state.items() if name.startswith("partition.")}
-        x, columns, variances, scales = (state[name].clone() for name in _TENSORS)
-        return cls(x, columns, variances, scales, BlockPartition.from_state_dict(parts), bool(state["has_cells"]))
+        x, columns, variances, scales, powers = (state[name].clone() for name in _TENSORS)
+        partition = BlockPartition.from_state_dict(parts)
+        return cls(x, columns, variances, scales, partition, bool(state["has_cells"]), powers)
 
 
 def sums_of_blocks(

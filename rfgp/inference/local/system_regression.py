@@ -83,7 +83,8 @@ class SystemRegression(Regression):
     def log_marginal_likelihood(self, statistics: SufficientStatistics, data: TrainingRows | None = None) -> Tensor:
         terms, count = self.equations(statistics).evidence_terms(), float(len(self.local.x))
         constant = self.systems.num_systems * count * self.noise.constant
-        return -0.5 * (terms.quadratic + terms.log_determinant + constant + self.systems.log_scale(count))
+        total = terms.quadratic + terms.log_determinant + constant + self.systems.log_scale(count)
+        return -0.5 * total + self.local.log_faded(self.systems)
 
     def distribution(
         self, x: Tensor, posterior: GaussianPosterior, operator: Operator | None = None

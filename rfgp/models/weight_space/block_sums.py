@@ -56,7 +56,7 @@ class BlockSums(RowSums):
         if self.local.has_cells != other.local.has_cells:
             both = self.with_cells(model), other.with_cells(model)
             return both[0].summed(model).merge(both[1], model)
-        added = other.local.x, other.local.columns, other.local.variances
+        added = other.local.x, other.local.columns, other.local.variances, other.local.powers
         (statistics,) = self.draws
         return self._checked(
             *self.local.updated(model.systems(self.local.has_cells), statistics, other.product_dtype, added)
@@ -76,7 +76,9 @@ class BlockSums(RowSums):
         if self.local.has_cells:
             return self
         rows = model.noise.weigh(self.local.columns, None).weighted(1.0 / self.local.variances)
-        return dataclasses.replace(self, local=local_rows(model, self.local.x, rows, None, True), draws=())
+        local = local_rows(model, self.local.x, rows, None, True)
+        local.powers = self.local.powers.repeat_interleave(model.noise.num_outputs)
+        return dataclasses.replace(self, local=local, draws=())
 
     def check_left_of(self, whole: BlockSums, model: Any) -> None:
         """Nothing: rows that are taken away are looked for among those that are kept."""

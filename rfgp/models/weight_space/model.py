@@ -178,9 +178,14 @@ class WeightSpaceGP(WeightSpaceModule):
 
     @alone
     def forget(self, factor: float) -> Self:
-        r"""Multiply the weights of all rows by a factor: noise variances become :math:`s_i / \gamma`.
+        r"""Let all rows count less: the density of every row has the power :math:`\gamma` from now on.
 
-        The prior is not forgotten. Rows of ``keep_data`` are dropped.
+        .. math:: p(w \mid y) \propto p(w) \prod_i p(y_i \mid w)^\gamma, \qquad
+            \log p(y) = \log \int p(w) \prod_i p(y_i \mid w)^\gamma \, dw
+
+        The posterior is that of rows with noise variances :math:`s_i / \gamma`. The evidence is not: a row that fades
+        tells less about the noise, where ``weights`` say that its noise is smaller or larger. The prior is not
+        forgotten. Rows of ``keep_data`` are dropped.
 
         :param factor: the factor, above 0 and at most 1.
         """

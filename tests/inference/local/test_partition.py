@@ -79,16 +79,6 @@ def test_more_rows_go_to_the_blocks_where_they_are_placed(kind):
             assert torch.equal(extended.blocks[number], rows)
 
 
-def test_blocks_that_must_not_split_grow():
-    points = table("normal")
-    partition = BlockPartition(points, 37)
-    extended, touched = partition.extended(torch.cat([points, points[:60]]), 60, splits=False)
-    assert len(extended.blocks) == len(partition.blocks)
-    assert is_partition(extended.blocks, 1060)
-    assert torch.equal(extended.place(points), partition.place(points))
-    assert sorted(touched) == partition.place(points[:60]).unique().tolist()
-
-
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_state_makes_the_same_partition(kind):
     points = table(kind)
