@@ -7,6 +7,7 @@ from .family import Family, approximates, family
 from .feature_kernel import FeatureKernel
 from .hilbert_schmidt import hilbert_schmidt_variance
 from .hooks.normal_density import use_features
+from .hooks.variational import watch_models
 from .landmark_kernel import LandmarkKernel
 from .method import METHODS
 from .random_feature_kernel import RandomFeatureKernel
@@ -25,3 +26,4 @@ __all__ = [
 ]
 
 use_features()
+watch_models()

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from gpytorch.kernels import Kernel
+from linear_operator import to_dense
 from torch import Tensor
 
 from .._support import checks, states
@@ -18,6 +19,7 @@ from ..functionals import Operator
 from ..inference import OutputFactor
 from ..kernels.operator_valued import without_dims
 from .exact_parameters import ExactParameters
+from .hooks.kernel_matrix import kernel_matrix
 from .map_family import MapFamily, map_family
 from .map_holder import MapHolder, MapRecipe, maps_kept_on_error
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
@@ -120,7 +122,7 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
         if not self.family.is_truncated(self._map(x)):
             return None
         prior = self.base_kernel.forward(x, x, diag=True)
-        missing: Tensor = prior - self.forward(x, x, diag=True)
+        missing: Tensor = prior - to_dense(kernel_matrix(self, x, x, diag=True))
         return missing.clamp_min(torch.finfo(missing.dtype).tiny)  # not zero, where its root has no gradient
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:

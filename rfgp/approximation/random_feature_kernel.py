@@ -22,7 +22,7 @@ from ..kernels.randomized import randomized
 from ..linalg import row_chunks
 from ..linalg.frequency_grid import FrequencyGrid
 from .checked_state import CheckedState
-from .hooks.kernel_matrix import kernel_matrix
+from .hooks.kernel_matrix import kernel_matrix, with_residual
 from .hooks.output_features import OutputFeatures
 from .hooks.prediction import FeaturePredictionStrategy
 from .map_holder import map_holders, maps_kept_on_error
@@ -53,6 +53,9 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     """
 
     active_dims: Any
+    includes_residual: bool = False
+    """Whether matrices have the variance that the features leave over: in GPyTorch's variational models, where nothing
+    else adds it. It is :math:`r(x)` where two inputs are equal, and zero elsewhere."""
 
     # What every kernel has to define
 
@@ -310,7 +313,8 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
     ) -> Tensor | LinearOperator:
         """The kernel matrix of selected inputs, as an operator that knows its features, or its diagonal."""
         refuse_last_dim_is_batch(last_dim_is_batch)
-        return kernel_matrix(self, x1, x2, diag)
+        matrix = kernel_matrix(self, x1, x2, diag)
+        return with_residual(self, matrix, x1, x2, diag) if self.includes_residual else matrix
 
     def num_outputs_per_input(self, x1: Tensor, x2: Tensor) -> int:
         """One, or the number of outputs of the exact kernel."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 from gpytorch.kernels import Kernel, ProductKernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
@@ -15,7 +17,18 @@ from ..width_warning import warn_of_dense
 
 def contains_features(kernel: Kernel) -> bool:
     """Whether a part of a kernel has random features."""
-    return any(isinstance(part, RandomFeatureKernel) for part in kernel.modules())
+    return any(kernels_with_features(kernel))
+
+
+def kernels_with_features(module: torch.nn.Module) -> Iterator[RandomFeatureKernel]:
+    """The kernels with features in a module."""
+    return (part for part in module.modules() if isinstance(part, RandomFeatureKernel))
+
+
+def include_residual(module: torch.nn.Module) -> None:
+    """Let matrices of the kernels in a module have the variance that the features leave over."""
+    for kernel in kernels_with_features(module):
+        kernel.includes_residual = True
 
 
 def featured(covariance: LinearOperator) -> LinearOperator:
@@ -33,6 +46,8 @@ def featured(covariance: LinearOperator) -> LinearOperator:
         kernel = composition.with_features()
     except ValueError:  # such as complex features of several tasks
         return covariance
+    if any(part.includes_residual for part in kernels_with_features(covariance.kernel)):
+        include_residual(kernel)
     with torch.set_grad_enabled(tracks_gradients(covariance)):
         return covariance.__class__(covariance.x1, covariance.x2, kernel=kernel, **covariance.params)
 

@@ -6,8 +6,8 @@ import functools
 from typing import Any
 
 import torch
-from linear_operator import to_dense
-from linear_operator.operators import LinearOperator
+from linear_operator import to_dense, to_linear_operator
+from linear_operator.operators import DiagLinearOperator, LinearOperator
 from torch import Tensor
 
 from ..._support import checks
@@ -21,7 +21,7 @@ def kernel_matrix(kernel: Any, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | L
     """The matrix of a kernel with features at selected inputs, as an operator that knows them, or its diagonal."""
     for x in (x1, x2):
         checks.inputs(x)
-    same = x1 is x2 or (x1.shape == x2.shape and are_equal(x1, x2))
+    same = _are_same(x1, x2)
     if diag:
         left, right = _pair(kernel, x1, None if same else x2)
         return (to_dense(left) * to_dense(right)).sum(-1)
@@ -32,6 +32,44 @@ def kernel_matrix(kernel: Any, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | L
     batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], kernel.batch_shape)
     size = torch.Size((*batch_shape, outputs * x1.shape[-2], outputs * x2.shape[-2]))
     return LazyFeatureCrossLinearOperator(x1, x2, functools.partial(_cross, kernel), size)
+
+
+def with_residual(
+    kernel: Any, matrix: Tensor | LinearOperator, x1: Tensor, x2: Tensor, diag: bool
+) -> Tensor | LinearOperator:
+    """A matrix of selected inputs, or its diagonal, and the variance that the features leave over at equal inputs."""
+    residual: Tensor | None = kernel.active_residual_variance(x1)
+    if residual is None:
+        return matrix
+    same = _are_same(x1, x2)
+    if diag:
+        equal = residual.new_ones(()) if same else (x1 == x2).all(-1).to(residual)
+        return to_dense(matrix) + residual * equal
+    if same:
+        diagonal: LinearOperator = matrix + DiagLinearOperator(residual.expand(matrix.shape[:-1]))
+        return diagonal
+    places = _places(x1, x2)
+    if not bool(torch.isin(*places).any()):
+        return matrix
+    first, second = (_of_outputs(part, kernel.num_outputs_per_input(x1, x2)) for part in places)
+    is_equal = first.unsqueeze(-1) == second.unsqueeze(-2)
+    return to_linear_operator(to_dense(matrix) + residual.unsqueeze(-1) * is_equal)
+
+
+def _are_same(x1: Tensor, x2: Tensor) -> bool:
+    return x1 is x2 or (x1.shape == x2.shape and are_equal(x1, x2))
+
+
+def _places(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
+    """Numbers of inputs (..., N, d) and (..., M, d), which are the same for equal ones."""
+    rows = torch.cat([x.detach().reshape(-1, x.shape[-1]) for x in (x1, x2)])
+    first, second = rows.unique(dim=0, return_inverse=True)[1].split([x.shape[:-1].numel() for x in (x1, x2)])
+    return first.view(x1.shape[:-1]), second.view(x2.shape[:-1])
+
+
+def _of_outputs(places: Tensor, count: int) -> Tensor:
+    """Numbers (..., N T) of all outputs at inputs with numbers (..., N)."""
+    return (count * places.unsqueeze(-1) + torch.arange(count, device=places.device)).flatten(-2)
 
 
 def _cross(kernel: Any, x1: Tensor, x2: Tensor) -> LinearOperator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import gpytorch
 import torch
@@ -73,6 +73,9 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
     """
 
     variational_strategy: WeightSpaceVariationalStrategy
+
+    adds_residual_variance: ClassVar[bool] = True
+    """Whether the model itself adds the prior variance that features lack, so that its kernel does not."""
 
     def __init__(
         self, kernel: Kernel, likelihood: Likelihood, mean: Mean | None = None, *, covariance: Any = "full"
