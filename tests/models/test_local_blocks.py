@@ -385,6 +385,26 @@ def test_single_precision_is_near_double_precision():
     assert float((found.variance - wanted.variance).abs().max()) < 1e-3
 
 
+@pytest.mark.parametrize("neighbors", [None, 16])
+def test_single_precision_keeps_the_digits_of_small_noise(neighbors):
+    x, y, xs = (values.float() for values in data())
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()).to(dtype)
+        kernel.outputscale, kernel.base_kernel.lengthscale = 30.0, 0.7
+        likelihood = gpytorch.likelihoods.GaussianLikelihood(
+            noise_constraint=gpytorch.constraints.GreaterThan(1e-9)
+        ).to(dtype)
+        likelihood.noise = 1e-6
+        made = rfgp.approximate(kernel, LANDMARKS, method="landmarks", train_inputs=x.to(dtype), seed=0)
+        fitted = WeightSpaceGP(made, likelihood, block_size=30, num_neighbors=neighbors)
+        predicted = fitted.condition(x.to(dtype), y.to(dtype)).posterior(xs.to(dtype))
+        points = fitted.point_predictor(torch.float32)(xs.to(dtype))
+        found.append((predicted.stddev, points.variance.sqrt().squeeze(-1), fitted.log_marginal_likelihood()))
+    for single, double in zip(*found, strict=True):
+        assert bool(((single.double() / double.double() - 1.0).abs() < 1e-2).all())
+
+
 def test_large_offsets_cost_no_digits():
     x, y, xs = data(offset=0.0)
     fitted, shifted = model(x, block_size=30), model(x, block_size=30)

@@ -83,7 +83,7 @@ class ClassConditioning(LocalConditioning):
     def _scaled_features(self, x: Tensor, numbers: Tensor) -> Tensor:
         """The features (g, Q, n, D), or (g, 1, n, D) for a common scale, of inputs with numbers (g, n)."""
         unique, inverse = numbers.unique(return_inverse=True)
-        scalar = self.residual.kernel.scalar_features(x[unique]).double().unsqueeze(-2)
+        scalar = self.residual.scalar_features(x[unique]).unsqueeze(-2)
         return (self.residual.root.reshape(-1, 1) * scalar)[inverse].transpose(-3, -2)
 
     def _of_all(self, values: Tensor) -> Tensor:

@@ -75,7 +75,10 @@ class CellSystem(LocalSystems):
 
 
 class CellRegression(SystemRegression):
-    """Outputs whose observed cells are the rows of one system; neighbors are as many rows, with all their outputs."""
+    """Outputs whose observed cells are the rows of one system.
+
+    Neighbors are T times ``num_neighbors`` cells, which are those of more rows where some are missing.
+    """
 
     systems: CellSystem
 

@@ -78,7 +78,7 @@ class LeftOutBlocks:
     def _whiten(self, number: int, block: Tensor) -> None:
         """Keep what leaving rows of a block out needs of the inverse covariance of its residuals and noise."""
         process, x = ResidualProcess(self.kernel), self.local.x[block]
-        scalar = self.kernel.scalar_features(x).double()
+        scalar = process.scalar_features(x)
         noise = torch.diag(self.local.variances[block])
         factor = factor_of(process.covariance(x, process.root * scalar) + noise)
         error = self._targets(block) - self._fitted(scalar, self.posterior.mean)

@@ -14,6 +14,8 @@ from .regression import LocalRegression
 from .system_regression import SystemRegression
 
 _ROWS = 4096
+_SMALLEST_NOISE = 3e-4
+"""Below so much noise, relative to the prior variance, covariances are made in float64."""
 
 
 class LocalPoints:
@@ -21,7 +23,8 @@ class LocalPoints:
 
     It has the training rows, can be pickled, and does not change with the model.
 
-    :param dtype: of covariances, products and results; float32 where the noise is not tiny costs a third.
+    :param dtype: of results, and of covariances and products too, where float32 costs a third, unless the noise is less
+        than 3e-4 of the prior variance.
     """
 
     @torch.no_grad()
@@ -29,7 +32,10 @@ class LocalPoints:
         self.regression, self.posterior, self.dtype = regression.detached(), posterior, dtype
         self._input_dtype = next(iter(regression.kernel.parameters())).dtype
         self._moments: Any = self.regression.point_moments
-        self._conditioning: LocalConditioning = self.regression.conditioning(dtype)
+        rows, systems = self.regression.local, self.regression.systems
+        smallest = systems.relative_noise(rows.columns, rows.variances, rows.x[:1])
+        is_safe = smallest > _SMALLEST_NOISE
+        self._conditioning: LocalConditioning = self.regression.conditioning(dtype if is_safe else torch.float64)
 
     @torch.no_grad()
     def __call__(self, x: Tensor, variance: bool = True) -> PointMoments:

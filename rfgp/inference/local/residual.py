@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from linear_operator import to_dense
 from torch import Tensor
+from torch.func import functional_call
 
 from ...linalg.cholesky_factor import factor_of
 from ..posterior.draws import detached
@@ -25,6 +26,38 @@ class Conditional(NamedTuple):
     covariance: Tensor
 
 
+class _InFloat64(torch.nn.Module):
+    """Values and features of a kernel in float64, whatever the dtype of its tensors and inputs; differentiable."""
+
+    def __init__(self, kernel: Any) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, has_features: bool, x: Tensor, y: Tensor) -> Tensor:
+        if has_features:
+            features: Tensor = self.kernel.scalar_features(x)
+            return features
+        return to_dense(self.kernel.exact_kernel(x, y))
+
+    def features(self, x: Tensor) -> Tensor:
+        """The features (..., N, D)."""
+        return self._evaluated(True, x, x)
+
+    def values(self, x: Tensor, y: Tensor) -> Tensor:
+        """The exact kernel (..., N, M)."""
+        return self._evaluated(False, x, y)
+
+    def _evaluated(self, has_features: bool, x: Tensor, y: Tensor) -> Tensor:
+        named = [*self.named_parameters(), *self.named_buffers()]
+        if all(value.dtype == torch.float64 for _, value in named if value.is_floating_point()):
+            return self(has_features, x, y).double()
+        tensors = {name: value.double() for name, value in named if value.is_floating_point()}
+        same = x.double()
+        inputs = same, same if y is x else y.double()
+        values: Tensor = functional_call(self, tensors, (has_features, *inputs))
+        return values.double()
+
+
 _PARTS = 4
 """A product of features with themselves is made in so many parts, of which those above the diagonal are left out."""
 
@@ -32,11 +65,14 @@ _PARTS = 4
 class ResidualProcess:
     r"""The process :math:`r \sim GP(0, k - \phi \phi^\top)` that the features of a kernel leave over.
 
+    Kernels of float32 are evaluated in float64, whose rounding is small beside small noise.
+
     :param dtype: of covariances; features are made in float64.
     """
 
     def __init__(self, kernel: Any, dtype: torch.dtype = torch.float64) -> None:
         self.kernel, self.exact, self.dtype = kernel, kernel.exact_kernel, dtype
+        self._accurate = _InFloat64(kernel)
         if dtype == torch.float32:
             self.exact = detached(self.exact).to(dtype)
 
@@ -49,15 +85,21 @@ class ResidualProcess:
     def features(self, x: Tensor) -> Tensor:
         """The features at (N, d), output scale included, (N, D), or (Q, N, D) for scales of Q functions."""
         root = self.root if self.root.dim() == 0 else self.root[:, None, None]
-        return (root * self.kernel.scalar_features(x).double()).to(self.dtype)
+        return (root * self.scalar_features(x)).to(self.dtype)
+
+    def scalar_features(self, x: Tensor) -> Tensor:
+        """The features (..., N, D) without the output scale, in float64."""
+        return self._accurate.features(x)
 
     def prior(self, x: Tensor, y: Tensor) -> Tensor:
         """The covariance (..., N, M) of the whole function between points x and y."""
-        return to_dense(self.exact(self._inputs(x), self._inputs(y))).to(self.dtype)
+        if self.dtype == torch.float32:
+            return to_dense(self.exact(x.to(self.dtype), y.to(self.dtype)))
+        return self._accurate.values(x, y)
 
     def covariance(self, x: Tensor, features: Tensor) -> Tensor:
         """The covariance (..., N, N) at points with known features."""
-        return to_dense(self.exact(self._inputs(x))).to(self.dtype) - features @ features.mT
+        return self.prior(x, x) - features @ features.mT
 
     def cross_covariance(self, x: Tensor, features: Tensor, y: Tensor, other: Tensor) -> Tensor:
         """The covariance (..., N, M) between points x and y with known features."""
@@ -67,16 +109,13 @@ class ResidualProcess:
         """The Cholesky factor of the covariance at (..., m, d) with noise variances (..., m)."""
         if torch.is_grad_enabled():
             return factor_of(self.covariance(x, features) + torch.diag_embed(variances))
-        matrix = to_dense(self.exact(self._inputs(x))).to(self.dtype)
+        matrix = self.prior(x, x)
         matrix.diagonal(dim1=-2, dim2=-1).add_(variances)
         for part in torch.arange(x.shape[-2]).tensor_split(_PARTS):
             if len(part):
                 first, last = int(part[0]), int(part[-1]) + 1
                 matrix[..., first:last, :last] -= features[..., first:last, :] @ features[..., :last, :].mT
         return factor_of(matrix)
-
-    def _inputs(self, x: Tensor) -> Tensor:
-        return x.to(self.dtype) if self.dtype == torch.float32 else x
 
     def conditional(
         self, x: Tensor, at_points: Tensor, rows: Tensor, features: Tensor, variances: Tensor

@@ -82,7 +82,7 @@ class LocalSystems(abc.ABC):
 
     def whitened(self, x: Tensor, rows: Rows, shift: Tensor) -> tuple[Tensor, Rows]:
         """The features and the rows of one block, whitened, for inputs (n, d) and a shift (K,) of the columns."""
-        scalar = self.kernel.scalar_features(x).double()
+        scalar = self.residual.scalar_features(x)
         covariance = self.residual.covariance(x, self.residual.root * scalar)
         variances = 1.0 / rows.all_weights()[:, 0]
         return self.whiten(covariance, scalar, rows.targets, rows.with_ones(shift), variances)
