@@ -3,6 +3,7 @@
 import copy
 import io
 import pickle
+import warnings
 
 import dense
 import gpytorch
@@ -878,3 +879,20 @@ def test_a_kernel_with_a_center_names_another_number_of_columns(num_columns):
     assert kernel.center is not None
     with pytest.raises(ValueError, match="2 columns"):
         model.posterior(torch.randn(4, num_columns))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("inputs", "targets", "message"), [(1e6, 0.0, "inputs"), (0.0, 1e8, "targets"), (1e3, 1e3, None)]
+)
+def test_digits_that_float32_loses_are_told_once(dtype, inputs, targets, message):
+    x, y = torch.rand(50, 2, dtype=torch.float64), 50.0 * torch.rand(50, dtype=torch.float64)
+    kernel = rfgp.approximate(gpytorch.kernels.RBFKernel().to(dtype), 8, input_dim=2, seed=0)
+    model = WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood().to(dtype))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for _ in range(2):
+            model.condition((x + inputs).to(dtype), (y + targets).to(dtype))
+    found = [str(warning.message) for warning in told if "are rounded to" in str(warning.message)]
+    assert len(found) == int(message is not None and dtype == torch.float32)
+    assert not found or found[0].startswith(message)

@@ -284,6 +284,9 @@ class WeightSpaceGP(WeightSpaceModule):
     def sample_functions(self, num_functions: int, prior: bool = False) -> FunctionSamples:
         """Draws of functions from the posterior or the prior, as one callable that can be evaluated anywhere.
 
+        With blocks those of the posterior have its means and covariances; others, and those of the prior, leave the
+        variance out that landmarks or a grid lack.
+
         :param num_functions: the number S of draws.
         :param prior: whether they are drawn from the prior.
         :returns: a callable from (..., q, d) to (S, ..., q), (S, ..., q, T) or, for classes, (S, ..., C, q).

@@ -22,6 +22,7 @@ from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...linalg import product_dtype, spaced_rows
 from ..impropriety import SomeRows
 from .block_sums import BlockSums
+from .rounding import warn_of_rounding
 from .row_sums import FeatureSums, RowSums, checked_finite, input_bounds, joined_bounds
 
 
@@ -39,6 +40,7 @@ def checked_rows(model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool
             kernel.scalar_features(x[:1])
     variances, weights = noise_parts(noise) if isinstance(noise, WeightedNoise) else (noise, None)
     rows: Rows = model.noise.rows(x, y, variances, basis(model.mean_module, x), is_all)
+    warn_of_rounding(kernel, x, y)
     if has_outputs:
         check_size(model.features.output_factor(), rows.num_groups)
     return rows if weights is None else rows.weighted(weights)
