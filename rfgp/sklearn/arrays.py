@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,6 +26,22 @@ _TIMES = (
 """What targets may be that are no numbers: in words, as a kind of NumPy, and as types of cells."""
 
 
+@contextlib.contextmanager
+def all_or_nothing(estimator: Any) -> Iterator[None]:
+    """A fit that leaves the attributes of an estimator as they were where it fails.
+
+    What draws from PyTorch's default generators has a seed of its own, and leaves these as they were.
+    """
+    before = estimator.__dict__.copy()
+    try:
+        with torch.random.fork_rng(range(torch.cuda.device_count())):
+            torch.manual_seed(0)
+            yield
+    except BaseException:
+        estimator.__dict__ = before
+        raise
+
+
 def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
     """What scikit-learn's ``validate_data`` returns, also of tensors that require gradients."""
     check_names(X)
@@ -31,7 +49,27 @@ def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) 
 
 
 def _array(values: Any, name: str) -> Any:
+    check_masks(values, name)
     return checks.tensor(values, name).detach() if isinstance(values, Tensor) else values
+
+
+def check_masks(values: Any, name: str) -> None:
+    """Raise a ValueError where a masked array hides values, which others would read."""
+    count = int(np.ma.count_masked(values)) if isinstance(values, np.ma.MaskedArray) else 0
+    if count:
+        raise ValueError(
+            f"expected values of {name} without a mask, got {count} that are masked; fill them, as with "
+            f"{name}.filled(numpy.nan) where they are missing"
+        )
+
+
+def joined(first: Any, second: Any) -> Any:
+    """The rows of two tables or arrays, one after the other."""
+    if hasattr(first, "iloc") and hasattr(second, "iloc"):
+        import pandas
+
+        return pandas.concat([first, second], ignore_index=True)
+    return np.concatenate([np.asarray(_array(part, "rows")) for part in (first, second)])
 
 
 def check_names(table: Any) -> None:

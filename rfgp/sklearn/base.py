@@ -24,7 +24,7 @@ from ..models import WeightSpaceGP
 from ..training import Neighbors, fit
 from ..training.strategies import Strategy
 from ..training.timing import NEVER, Deadline
-from .arrays import Floats, as_tensor, validated
+from .arrays import Floats, all_or_nothing, as_tensor, validated
 from .choice import NEIGHBORS, MakeParts, chosen_neighbors, chosen_parts
 from .comparison import Comparison, Rows
 from .folds import fold_labels
@@ -89,7 +89,7 @@ class RandomFeatureGP(BaseEstimator):
         if not len(inputs):
             return self
         x, z = self._model_rows(inputs, targets)
-        with torch.no_grad():
+        with all_or_nothing(self), torch.no_grad():
             self._update(x, z, as_tensor(weights))
         return self
 
@@ -165,16 +165,6 @@ class RandomFeatureGP(BaseEstimator):
             checked = validated(BaseEstimator(), numbers, y, **options)
         self.encoder_ = encoder
         return checked
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """The attributes as they were, where a fit fails."""
-        before = self.__dict__.copy()
-        try:
-            yield
-        except BaseException:
-            self.__dict__ = before
-            raise
 
     @property
     def _deadline(self) -> Deadline:
@@ -263,7 +253,7 @@ class RandomFeatureGP(BaseEstimator):
         if self.strategy != "auto":
             return self.strategy
         is_several = isinstance(model.likelihood, DirichletClassificationLikelihood | MultitaskGaussianLikelihood)
-        if is_several and not (_has_few_cells(y) and model.block_size is None):
+        if is_several and len(y) > 1 and not (_has_few_cells(y) and model.block_size is None):
             return Neighbors(initialize=not is_tuned)
         if model.block_size is not None:
             return "blocks"

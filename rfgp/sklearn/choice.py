@@ -47,11 +47,13 @@ class Parts(NamedTuple):
     """The outputs of a row that its block takes together, because some are missing."""
     is_tuned: bool = False
     """Whether the parameters have been learned, so that training goes on from them."""
+    has_many_systems: bool = False
+    """Whether rows have so many classes that sums over blocks, which have a column for each in each, are large."""
 
     @property
     def can_have_blocks(self) -> bool:
-        """Whether rows have few cells."""
-        return self.num_cells <= _MOST_CELLS
+        """Whether rows have few cells and classes."""
+        return self.num_cells <= _MOST_CELLS and not self.has_many_systems
 
 
 MakeParts = Callable[[str | Kernel], Parts]

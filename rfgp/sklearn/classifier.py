@@ -18,11 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .._support import checks
+from ..inference.noise.class_labels import MANY_CLASSES
 from ..likelihoods import DirichletClassificationLikelihood
 from ..likelihoods.dirichlet import dirichlet_targets
 from ..models import LaplaceGP, WeightSpaceGP
 from ..training.strategies import Strategy
-from .arrays import Floats, as_tensor, drawn_seed
+from .arrays import Floats, all_or_nothing, as_tensor, drawn_seed
 from .base import RandomFeatureGP
 from .baselines import Frequencies, LogisticClasses, linear_seconds
 from .calibration import choose_alpha, log_probabilities, tempered
@@ -132,7 +133,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
         :param sample_weight: weights of the rows, (N,), by which their noise is divided; default: ones.
         """
-        with self._all_or_nothing():
+        with all_or_nothing(self):
             return self._fit(X, y, None, sample_weight)
 
     def partial_fit(  # type: ignore[override]
@@ -148,7 +149,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         """
         if hasattr(self, "model_"):
             return super().partial_fit(X, y, sample_weight)
-        with self._all_or_nothing():
+        with all_or_nothing(self):
             return self._fit(X, y, classes, sample_weight)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
@@ -277,7 +278,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         """What the model is compared with."""
         count = len(self.classes_)
         others = {"frequencies": lambda: Frequencies(count), "linear": lambda: LogisticClasses(count)}
-        return Comparison(class_losses, others if has_time else {})
+        return Comparison(class_losses, others if has_time else {"frequencies": others["frequencies"]})
 
     def _rows(
         self, X: ArrayLike, y: ArrayLike, sample_weight: Any, is_first: bool
@@ -299,7 +300,8 @@ def _parts(num_columns: int, num_classes: int, seed: int, kernel: str | Kernel) 
     """What a model of Dirichlet targets is made of."""
     likelihood = DirichletClassificationLikelihood(num_classes=num_classes, dtype=torch.float64)
     mean = ConstantMean(batch_shape=torch.Size([num_classes])).double()
-    return Parts(scaled_kernel(kernel, num_columns), likelihood, mean, seed)
+    is_many = num_classes >= MANY_CLASSES
+    return Parts(scaled_kernel(kernel, num_columns), likelihood, mean, seed, has_many_systems=is_many)
 
 
 @torch.no_grad()

@@ -138,7 +138,7 @@ def _candidates(
     strategy = Subset(initialize=False) if num_classes > 2 else Evidence(initialize=False)
     yield _laplace(wide, num_classes, blocks), strategy
     if options.is_auto and is_small:
-        exact = approximate(LinearKernel().double(), x.shape[-1], method="linear", train_inputs=x)
+        exact = approximate(LinearKernel().double(), x.shape[-1], method="linear", train_inputs=x, seed=options.seed)
         yield _laplace(exact, num_classes, None), Evidence()
 
 

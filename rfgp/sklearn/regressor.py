@@ -16,7 +16,6 @@ from linear_operator.operators import DiagLinearOperator
 from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.metrics import r2_score
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
 from torch import Tensor
@@ -26,7 +25,7 @@ from ..linalg.sampling import drawing_from
 from ..training import timing
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
-from .arrays import Floats, as_tensor, check_numbers, drawn_seed
+from .arrays import Floats, all_or_nothing, as_tensor, check_numbers, drawn_seed, joined
 from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
@@ -34,16 +33,18 @@ from .comparison import Comparison, Rows, target_losses
 from .held_out import split_rows
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, noise_variances
-from .model_size import left_out_seconds
+from .model_size import NUM_EXACT_ROWS, left_out_seconds
 from .phases import phases
 from .row_weights import present, row_weights
-from .scaling import input_scaler, num_lengthscales
+from .scaling import ColumnScaler, input_scaler, num_lengthscales
 from .student import StudentModels, student_model
 
 _FIRST_HELD_OUT = 100
 _OTHERS = {"constant": Constant, "linear": Linear}
 """What the model is compared with."""
 _PHASES = ("parameters", "comparison", "all rows")
+_FEWEST_ROWS = 10
+"""Of so many rows scales are known."""
 _SMALLEST_NOISE = 1e-6
 """The smallest noise variance, in variances of the target."""
 
@@ -134,16 +135,42 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :param sample_weight: weights (N,) by which noise is divided; error bars are those of weight one.
         """
         deadline, noise = self._deadline, checks.choice("noise", self.noise, ("normal", "student"))
-        with self._all_or_nothing():
+        with all_or_nothing(self):
             inputs, targets, weights = self._rows(X, y, sample_weight, is_first=True)
             if noise == "student" and weights is not None:
                 raise ValueError('expected no sample_weight beside noise="student", got some; use noise="normal"')
             self._num_target_axes = targets.ndim
             self._num_observed = (~np.isnan(_columns(targets))).sum(0)
             self.x_scaler_ = input_scaler(inputs, weights)
-            self.y_scaler_ = StandardScaler().fit(_columns(targets), sample_weight=weights)
+            self.y_scaler_ = ColumnScaler().fit(_columns(targets), sample_weight=weights)
             self._fit(*self._model_rows(inputs, targets), weights, deadline)
+            self._first_rows = (X, y, sample_weight) if _tells_no_scale(_columns(targets)) else None
         return self
+
+    def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
+        """Add rows (N, d); the first call is ``fit``, whose scales, parameters, features and calibration stay.
+
+        Fewer than ten rows, or a target that does not vary, tell no scales: they are fitted again with those that come,
+        until there are scales or more than 1,000 rows.
+        """
+        first = getattr(self, "_first_rows", None)
+        if first is None:
+            return super().partial_fit(X, y, sample_weight)
+        if not len(self._rows(X, y, sample_weight, is_first=False)[0]):
+            return self
+        weights = None
+        if sample_weight is not None or first[2] is not None:
+            weights = joined(_or_ones(first[2], first[1]), _or_ones(sample_weight, y))
+        rows = joined(first[0], X), joined(first[1], y), weights
+        if _tells_no_scale(_columns(np.asarray(rows[1], dtype=np.float64))):
+            super().partial_fit(X, y, sample_weight)
+            self._first_rows = rows if len(rows[1]) <= NUM_EXACT_ROWS else None
+            return self
+        return self.fit(*rows)
+
+    def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+        super()._update(x, targets, weights)
+        self._num_observed = self._num_observed + (~np.isnan(_columns(targets.numpy()))).sum(0)
 
     def _fit(self, x: Tensor, z: Tensor, weights: Floats | None, deadline: Deadline) -> None:
         """Fit standardized rows, and compare the model with others on rows that it has not seen."""
@@ -164,7 +191,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                     of_rows = None if own is None else own[train]
                     model, once = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
             bar.begin("comparison")
-            comparison = Comparison(target_losses, _OTHERS if deadline.allows(seconds + once) else {})
+            others = _OTHERS if deadline.allows(seconds + once) else {"constant": Constant}
+            comparison = Comparison(target_losses, others)
             if len(held):
                 unseen = rows.take(held.numpy())
                 losses = _losses(model, unseen, deadline.earlier(seconds + once))
@@ -256,6 +284,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     ) -> Any:
         """The prediction of every row by the rows of other folds, without a refit: (N,) or (N, T), or a pair.
 
+        Standard deviations are those of new observations of weight one, as in :meth:`predict`.
+
         :param X: the inputs (N, d) that were fitted.
         :param cv: None for every row alone, a number of folds, or a splitter of scikit-learn that has every row once.
         :param sample_weight: the weights that were fitted, none of them zero.
@@ -265,17 +295,22 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         mean = self._shaped(self.y_scaler_.inverse_transform(_columns(left_out.mean.numpy())))
         if not return_std:
             return mean
-        return mean, self._shaped(_columns(left_out.variance.sqrt().numpy()) * self.y_scaler_.scale_)
+        variance = _columns(left_out.latent_variance.numpy()) + noise_variances(self.model_).detach().numpy()
+        return mean, self._shaped(np.sqrt(variance) * self.y_scaler_.scale_)
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Floats:
         """Draws of new observations at inputs (N, d), correlated between rows and targets: (N, S), or (N, T, S)."""
         x, n_samples = self._inputs(X), checks.positive_integer("n_samples", n_samples)
+        random = check_random_state(random_state)
         with torch.no_grad():
-            observed = self._observed(x)
-            factor = torch.linalg.cholesky(observed.covariance_matrix).numpy()
-            mean = _columns(observed.mean.numpy())
-        draws = factor @ check_random_state(random_state).normal(size=(len(factor), n_samples))
-        scaled = mean[..., None] + draws.reshape(*mean.shape, n_samples)
+            if self.fallback_ is None and isinstance(self.model_, StudentModels):
+                scaled = self.model_.draws(x, n_samples, random)
+            else:
+                observed = self._observed(x)
+                factor = torch.linalg.cholesky(observed.covariance_matrix).numpy()
+                mean = _columns(observed.mean.numpy())
+                draws = factor @ random.normal(size=(len(factor), n_samples))
+                scaled = mean[..., None] + draws.reshape(*mean.shape, n_samples)
         result = scaled * self.y_scaler_.scale_[:, None] + self.y_scaler_.mean_[:, None]
         return result[:, 0] if self._num_target_axes == 1 else result
 
@@ -329,6 +364,17 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 def _columns(values: Floats) -> Floats:
     """Values (N,) or (N, T) of one or several targets as (N, T)."""
     return values.reshape(len(values), -1)
+
+
+def _tells_no_scale(columns: Floats) -> bool:
+    """Whether targets (N, T) are so few, or one of them so alike, that their scale is not known."""
+    is_alike = np.fmin.reduce(columns) == np.fmax.reduce(columns)
+    return len(columns) < _FEWEST_ROWS or bool(is_alike.any())
+
+
+def _or_ones(weights: Any, targets: Any) -> Floats:
+    """Weights of rows, ones by default."""
+    return np.broadcast_to(1.0 if weights is None else np.asarray(weights, dtype=np.float64), len(np.asarray(targets)))
 
 
 def _losses(model: Any, rows: Rows, deadline: Deadline) -> Floats:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.utils import check_array
 from sklearn.utils.class_weight import compute_sample_weight
 
-from .arrays import Floats
+from .arrays import Floats, check_masks
 
 
 def row_weights(sample_weight: Any, inputs: Floats) -> Floats | None:
@@ -19,6 +19,7 @@ def row_weights(sample_weight: Any, inputs: Floats) -> Floats | None:
         return None
     if isinstance(sample_weight, numbers.Real):
         sample_weight = np.full(len(inputs), sample_weight)
+    check_masks(sample_weight, "sample_weight")
     weights = check_array(sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight")
     if weights.shape != (len(inputs),):
         raise ValueError(

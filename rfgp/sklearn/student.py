@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import warnings
-from typing import Any, Self
+from typing import Any, Self, cast
 
+import numpy as np
 import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
@@ -70,6 +71,19 @@ class StudentModels:
         noise = torch.stack([noise_variance(model) for model in self.models])
         by_row = noise.expand(*latent.mean.reshape(-1, len(noise)).shape).flatten()
         return type(latent)(latent.mean, latent.lazy_covariance_matrix + DiagLinearOperator(by_row))
+
+    @torch.no_grad()
+    def draws(self, x: Tensor, num_samples: int, random: np.random.RandomState) -> Floats:
+        """Draws (N, T, S) of new observations: of the functions, which are normal, plus Student's t noise."""
+        columns = []
+        for model in self.models:
+            latent, likelihood = model.posterior(x), cast(Any, model.likelihood)
+            values, vectors = torch.linalg.eigh(latent.covariance_matrix)
+            root = (vectors * values.clamp_min(0.0).sqrt()).numpy()
+            functions = latent.mean.numpy()[:, None] + root @ random.normal(size=(len(x), num_samples))
+            noise = random.standard_t(float(likelihood.deg_free), size=functions.shape)
+            columns.append(functions + float(likelihood.noise) ** 0.5 * noise)
+        return np.stack(columns, axis=1)
 
     def losses(self, x: Tensor, z: Tensor) -> Floats:
         """The negative log densities of new observations (N, T), means over observed outputs, (N,)."""

@@ -12,7 +12,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._support import checks, optional
-from .arrays import Floats, check_names
+from .arrays import Floats, all_or_nothing, check_masks, check_names
 from .frames.cells import Cells, decimal_of, read_as, recognized
 from .frames.columns import MOST_CATEGORIES, InputColumn, has_names, is_constant, learn, unseen_categories
 
@@ -65,6 +65,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> Floats:
         """The numbers (N, d) of the table that the rules are learned from."""
+        with all_or_nothing(self):
+            return self._fit(X, y)
+
+    def _fit(self, X: ArrayLike, y: Any) -> Floats:
         most = checks.positive_integer("max_categories", self.max_categories)
         frame = self._frame(X, is_first=True)
         decimal = decimal_of(frame, "the table") or "."
@@ -120,6 +124,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def _frame(self, X: Any, is_first: bool) -> pandas.DataFrame:
         """A table as a data frame with names of columns that are strings."""
         pandas = optional.require("pandas", "pandas", "TableEncoder")
+        check_masks(X, "X")
         if not isinstance(X, pandas.DataFrame):
             if not is_first and self._has_names:
                 raise ValueError(f"{_EXPECTED}, got {type(X).__name__}; make a data frame of it, with their names")

@@ -11,13 +11,13 @@ import torch
 from gpytorch.kernels import Kernel
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from .._support import checks
 from ..approximation.entry import approximate
-from .arrays import Floats, drawn_seed, validated
+from .arrays import Floats, all_or_nothing, drawn_seed, validated
 from .kernels import input_kernel
+from .scaling import ColumnScaler
 
 
 class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
@@ -58,9 +58,14 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
         """Learn the scales of inputs (N, d), and draw the features."""
+        with all_or_nothing(self):
+            self._fit(X)
+        return self
+
+    def _fit(self, X: ArrayLike) -> None:
         inputs = validated(self, X, dtype=np.float64, order="C")
         seed = drawn_seed(self.random_state)
-        self.x_scaler_ = StandardScaler().fit(inputs)
+        self.x_scaler_ = ColumnScaler(compresses=True).fit(inputs)
         exact = input_kernel(self.kernel, inputs.shape[1])
         if isinstance(self.kernel, str) and exact.has_lengthscale:
             width = math.sqrt(inputs.shape[1]) if self.lengthscale is None else self.lengthscale
@@ -74,7 +79,6 @@ class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             )
             self._n_features_out = made.features(x[:1]).shape[-1]
         self.kernel_ = made
-        return self
 
     def transform(self, X: ArrayLike) -> Floats:
         """The features (N, D) of inputs (N, d)."""

@@ -17,9 +17,9 @@ _SMALL_SPECTRUM, _SAFETY = 128, 2.0
 
 
 def fit_seconds(objective: Objective, deadline: Deadline) -> tuple[float, float]:
-    """What a fit to few rows takes, and what the fit to all rows at the end will; zeros without a deadline."""
+    """What a fit to few rows takes, and what that to all rows will; zeros without a deadline, and after it."""
     few = last = 0.0
-    for size in _SIZES if deadline.is_set else ():
+    for size in _SIZES if deadline.is_set and deadline.allows() else ():
         rows = objective.first_rows(size)
         seconds = _seconds(objective, rows)
         if deadline.allows(seconds):

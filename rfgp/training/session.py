@@ -29,7 +29,11 @@ from .summary import FitStage, FitSummary
 from .timing import Deadline
 from .tuning import Tuning
 
-_RESCALINGS, _COMPARED_ROWS = 60, 512
+_RESCALINGS = 60
+_COMPARED_ROWS, _COMPARED_VALUES, _FEWEST_COMPARED = 512, 2048, 32
+"""Rows on which the features are compared with the exact kernel, with so many values in all."""
+_SHORT = 0.5
+"""Seconds that noise, scale and mean may take after the time limit, which else leaves them where they start."""
 _GRADIENT = 3.0
 """How many times a fit an evaluation with its gradient takes."""
 
@@ -112,7 +116,8 @@ class Training:
         if not isinstance(self.model, WeightSpaceGP):
             return None
         width = self.model.covar_module.num_scalar_features
-        if self.deadline.is_set and not self.deadline.allows(spectrum_seconds(width)):
+        seconds = spectrum_seconds(width) if self.deadline.is_set else 0.0
+        if seconds > max(_SHORT, self.fit_seconds) and not self.deadline.allows(seconds):
             return None
         evidence = spectral_evidence(self.model)
         if evidence is None:
@@ -185,11 +190,18 @@ class Training:
             )
         remarks += _raised_noise(self.model, float(moments.variance))
         if self.source:
-            count, x = self.objective.num_rows, self.objective.x
-            some = random_rows(count, _COMPARED_ROWS).to(x.device)
-            advice = advice_on_loss(lost_posterior(self.model, x[some], count))
-            remarks += [] if advice is None else [advice]
+            remarks += self._loss_by_features()
         return remarks
+
+    def _loss_by_features(self) -> list[str]:
+        """What to do about a loss by the features; not asked of many outputs, whose exact covariance is large."""
+        count, x = self.objective.num_rows, self.objective.x
+        num_outputs = self.model.covar_module.num_outputs_per_input(x[:1], x[:1])
+        size = min(_COMPARED_ROWS, _COMPARED_VALUES // num_outputs)
+        if size < _FEWEST_COMPARED:
+            return []
+        advice = advice_on_loss(lost_posterior(self.model, x[random_rows(count, size).to(x.device)], count))
+        return [] if advice is None else [advice]
 
 
 class SpectralObjective(Objective):

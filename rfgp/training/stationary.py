@@ -44,6 +44,9 @@ def _five_halves(squared: Tensor) -> tuple[Tensor, Tensor]:
 
 _MATERN: dict[float, Profile] = {0.5: _one_half, 1.5: _three_halves, 2.5: _five_halves}
 
+_LARGE = 1e6
+"""Squared norms from which on squared distances by products are wrong by more than about 1e-9."""
+
 
 def covariance(kernel: Kernel, x: Tensor) -> Tensor:
     """The dense covariance (..., n T, n T) of an exact kernel at inputs (..., n, d), differentiable, in float64."""
@@ -69,6 +72,16 @@ def _profile(kernel: Kernel) -> Profile | None:
     return _MATERN[kernel.nu] if type(kernel) is MaternKernel else None
 
 
+def _squared_distances(x: Tensor) -> Tensor:
+    """Squared distances (..., n, n) of rows (..., n, d): by differences where products would lose their digits."""
+    squares = x.square().sum(-1)
+    if float(squares.max()) > _LARGE:
+        return torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square_()
+    rows = x.reshape(-1, *x.shape[-2:])
+    squared = torch.baddbmm(squares.reshape(-1, 1, x.shape[-2]), rows, rows.mT, alpha=-2.0)
+    return squared.reshape(*x.shape[:-1], x.shape[-2]).add_(squares.unsqueeze(-1)).clamp_(min=0.0)
+
+
 class _Stationary(torch.autograd.Function):
     r"""A stationary kernel of inputs (..., n, d) and lengthscales (1, d) or (1, 1).
 
@@ -80,14 +93,7 @@ class _Stationary(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, lengthscale: Tensor, profile: Profile) -> Tensor:
         scaled = x / lengthscale
-        squares = scaled.square().sum(-1)
-        squared = torch.baddbmm(
-            squares.reshape(-1, 1, x.shape[-2]),
-            scaled.reshape(-1, *x.shape[-2:]),
-            scaled.reshape(-1, *x.shape[-2:]).mT,
-            alpha=-2.0,
-        ).reshape(*x.shape[:-1], x.shape[-2])
-        squared.add_(squares.unsqueeze(-1)).clamp_(min=0.0)
+        squared = _squared_distances(scaled)
         squared.diagonal(dim1=-2, dim2=-1).zero_()
         value, slope = profile(squared)
         ctx.save_for_backward(scaled, slope, lengthscale)

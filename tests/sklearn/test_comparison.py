@@ -187,3 +187,11 @@ def test_flags_are_checked(name):
     for kind, targets in ((RandomFeatureGPRegressor, y), (RandomFeatureGPClassifier, y > 14.0)):
         with pytest.raises(ValueError, match=name):
             kind(**{name: "sometimes"}, **SMALL).fit(x, targets)
+
+
+@pytest.mark.parametrize("kind", [RandomFeatureGPRegressor, RandomFeatureGPClassifier])
+@pytest.mark.filterwarnings("ignore:rows that were held out")
+def test_a_constant_is_compared_in_any_time(kind):
+    x = np.random.default_rng(0).normal(size=(1100, 3))
+    model = kind("matern32", random_state=0, time_limit=1e-3).fit(x, (x[:, 0] > 0.0) * 1)
+    assert set(model.comparison_) == {"model", "constant" if kind is RandomFeatureGPRegressor else "frequencies"}

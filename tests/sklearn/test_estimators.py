@@ -283,6 +283,35 @@ def test_partial_fit_is_a_fit_to_all_rows(targets):
         model.partial_fit(x, np.column_stack([y, y]))
 
 
+def test_partial_fit_has_the_evidence_of_all_rows_in_units_of_the_target():
+    x, y = regression(60)
+    y = 50.0 * y + 3.0
+    y[3] = np.nan
+    model = regressor(num_features=200, kernel="rbf").fit(x[:40], y[:40]).partial_fit(x[40:], y[40:])
+    known = ~np.isnan(y)
+    inputs = torch.from_numpy(model.x_scaler_.transform(x[known]))
+    with torch.no_grad():
+        features = model.model_.covar_module.features(inputs)
+        covariance = features @ features.mT + model.model_.likelihood.noise * torch.eye(59)
+        mean = model.y_scaler_.mean_[0] + model.y_scaler_.scale_[0] * float(model.model_.mean_module.constant)
+        prior = torch.distributions.MultivariateNormal(
+            torch.full((59,), mean), model.y_scaler_.scale_[0] ** 2 * covariance
+        )
+        expected = float(prior.log_prob(torch.from_numpy(y[known])))
+    assert abs(model.log_marginal_likelihood_value_ - expected) < 1e-6 * abs(expected)
+
+
+@pytest.mark.parametrize("num_targets", [1, 2])
+def test_scales_follow_where_the_first_rows_tell_none(num_targets):
+    x, y = regression(60)
+    y = np.column_stack([1e3 * y, y])[:, :num_targets] + 3.0
+    model = regressor().fit(x[:1], y[:1])
+    for part in ([1], [2, 3], np.arange(4, 60)):
+        model.partial_fit(x[part], y[part], sample_weight=np.ones(len(part)))
+    expected = regressor().fit(x, y, np.ones(60)).predict(x)
+    np.testing.assert_allclose(model.predict(x), expected, rtol=1e-9, atol=1e-9 * np.abs(y).max())
+
+
 @pytest.mark.parametrize("noise", ["normal", "student"])
 @pytest.mark.parametrize("shape", [(20,), (20, 1), (20, 2)])
 def test_rows_without_a_target_change_nothing(noise, shape):
@@ -416,21 +445,24 @@ def test_a_fit_that_fails_leaves_the_estimator_as_it_was(kind):
     assert set(vars(model)) == attributes
 
 
-def test_leaving_out_in_the_formats_of_scikit_learn():
+@pytest.mark.parametrize("is_weighted", [False, True])
+def test_leaving_out_in_the_formats_of_scikit_learn(is_weighted):
     x, y = regression(80)
     folds = KFold(4, shuffle=True, random_state=0)
-    model = regressor().fit(x, y)
-    mean, std = model.cross_val_predict(x, y, folds, return_std=True)
-    scores = model.cross_validate(x, y, folds)["test_score"]
+    weights = np.linspace(0.2, 3.0, 80) if is_weighted else None
+    model = regressor().fit(x, y, weights)
+    mean, std = model.cross_val_predict(x, y, folds, return_std=True, sample_weight=weights)
+    scores = model.cross_validate(x, y, folds, sample_weight=weights)["test_score"]
     for number, (train, test) in enumerate(folds.split(x)):
         left = copy.deepcopy(model)
         with torch.no_grad():
-            left.model_.condition(*model._model_rows(x[train], y[train]))
+            own = torch.from_numpy(weights[train]) if is_weighted else None
+            left.model_.condition(*model._model_rows(x[train], y[train]), weights=own)
         wanted, deviation = left.predict(x[test], return_std=True)
         np.testing.assert_allclose(mean[test], wanted, rtol=1e-8)
         np.testing.assert_allclose(std[test], deviation, rtol=1e-8)
         assert scores[number] == pytest.approx(left.score(x[test], y[test]))
-    assert model.cross_val_predict(x, y).shape == (80,)
+    assert model.cross_val_predict(x, y, sample_weight=weights).shape == (80,)
     several, targets = several_targets(60)
     assert regressor().fit(several, targets).cross_val_predict(several, targets, 3).shape == targets.shape
     with pytest.raises(ValueError, match="every row once"):
@@ -473,3 +505,47 @@ def test_dates_and_durations_are_no_targets_of_a_regression(as_target, zone):
         RandomFeatureGPRegressor().fit(np.eye(3), days - days[0])
     with pytest.raises(ValueError, match="expected numbers for y, got dates"):
         RandomFeatureGPRegressor().fit(np.eye(3), pd.DataFrame({"day": days, "size": [1.0, 2.0, 3.0]}))
+
+
+@pytest.mark.parametrize("estimator", [RandomFeatures(num_features=8), TableEncoder()])
+def test_a_transformer_that_fails_keeps_the_fit_before(estimator):
+    x, y = regression(20)
+    estimator = clone(estimator).fit(x, y)
+    before, attributes = estimator.transform(x), estimator.__dict__.copy()
+    with pytest.raises(ValueError, match=r"kernel|can be an input"):
+        if isinstance(estimator, RandomFeatures):
+            estimator.set_params(kernel="typo").fit(x[:, :2])
+        else:
+            estimator.fit(np.ones((5, 2)))
+    estimator.__dict__ = attributes | {"kernel": "rbf"}
+    np.testing.assert_array_equal(estimator.transform(x), before)
+
+
+@pytest.mark.parametrize("estimator", EACH, ids=lambda estimator: type(estimator).__name__)
+def test_masks_are_refused(estimator):
+    x, y = regression(20)
+    hidden = np.ma.masked_array(x, mask=np.arange(100).reshape(20, 5) == 7)
+    codes = np.ma.masked_array((y > y.mean()).astype(int), mask=np.arange(20) == 3)
+    with pytest.raises(ValueError, match="X without a mask, got 1"):
+        clone(estimator).fit(hidden, codes.data)
+    fitted = clone(estimator).fit(np.ma.masked_array(x), codes.data)
+    with pytest.raises(ValueError, match="X without a mask, got 1"):
+        getattr(fitted, "predict", getattr(fitted, "transform", None))(hidden)
+    if hasattr(estimator, "predict"):
+        with pytest.raises(ValueError, match="y without a mask, got 1"):
+            clone(estimator).fit(x, codes)
+        with pytest.raises(ValueError, match="sample_weight without a mask"):
+            clone(estimator).fit(x, codes.data, np.ma.masked_array(np.ones(20), mask=np.arange(20) == 3))
+
+
+@pytest.mark.filterwarnings("ignore:rows that were held out")
+def test_fits_leave_the_global_generators_as_they_are():
+    x, y = regression(200)
+    drawn = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        model = RandomFeatureGPClassifier(random_state=0, max_evaluations=8).fit(x, y > y.mean())
+        drawn.append(model.predict_proba(x))
+        assert torch.equal(before, torch.get_rng_state())
+    np.testing.assert_array_equal(*drawn)

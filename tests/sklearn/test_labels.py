@@ -67,3 +67,13 @@ def test_probabilities_of_classes_are_those_of_joint_draws():
     draws = latent.mean + (root @ torch.randn(15, 20_000, dtype=torch.float64)).mT.reshape(-1, 5, 3)
     expected = torch.softmax(draws, dim=-1).mean(0)
     torch.testing.assert_close(class_probabilities(model, points), expected, atol=0.015, rtol=0.0)
+
+
+def test_many_classes_are_fitted_without_a_sum_over_blocks_for_each():
+    generator = np.random.default_rng(0)
+    centers = 4.0 * generator.normal(size=(40, 2))
+    labels = np.arange(240) % 40
+    x = centers[labels] + 0.05 * generator.normal(size=(240, 2))
+    model = RandomFeatureGPClassifier("matern32", **SMALL).fit(x[:160], labels[:160])
+    assert model.model_.block_size is None and model.score(x[160:], labels[160:]) > 0.9
+    assert model.model_.statistics.sums()["gram"].numel() < 40 * 48**2

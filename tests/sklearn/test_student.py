@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 
 import gpytorch
+import numpy as np
 import pytest
+import scipy
 import torch
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood, StudentTLikelihood
@@ -96,3 +98,20 @@ def test_an_update_changes_only_the_models_of_its_targets_and_none_where_it_fail
     monkeypatch.undo()
     torch.testing.assert_close(models.posterior(x).mean, after, rtol=0.0, atol=0.0)
     assert [len(rows[0]) for rows in models.rows] == [60, 50]
+
+
+@pytest.mark.parametrize("num_outputs", [1, 2])
+def test_draws_have_the_tails_of_their_noise(num_outputs):
+    x, y = spiky(40)
+    models = StudentModels(
+        [LaplaceGP(kernel(x, 12), StudentTLikelihood().double(), gpytorch.means.ZeroMean()) for _ in range(num_outputs)]
+    )
+    for model in models.models:
+        model.likelihood.deg_free, model.likelihood.noise = 3.0, 4.0
+    models.condition(x, torch.stack([y] * num_outputs, dim=-1).squeeze(-1))
+    draws = models.draws(x[:2], 20_000, np.random.RandomState(0))
+    assert draws.shape == (2, num_outputs, 20_000)
+    latent = models.models[0].posterior(x[:2])
+    share = np.mean(np.abs(draws[0, 0] - float(latent.mean[0])) > 20.0)
+    expected = 2.0 * scipy.stats.t.sf(20.0 / 2.0, 3.0)  # a normal of this variance has none
+    assert float(latent.variance[0]) < 1.0 and abs(share - expected) < 5.0 * np.sqrt(expected / 20_000)

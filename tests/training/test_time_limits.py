@@ -5,13 +5,13 @@ import math
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import RBFKernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 
 import rfgp
 from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from rfgp.sklearn import model_size
-from rfgp.training import methods, timing
+from rfgp.training import methods, session, timing
 from rfgp.training.minibatches import MinibatchTraining
 
 ROWS, PER_ROW, GRADIENT = 600, 0.01, 10.0
@@ -132,3 +132,23 @@ def test_no_size_is_measured_where_the_first_fit_took_all_time(monkeypatch):
     x, y = (part.float() for part in rows(20))
     over = timing.Deadline(timing.clock())
     assert model_size.timed_size(lambda size: size, make, x, y, over, 0.0, takes_evidence=False).num_features == 128
+
+
+def test_noise_is_learned_after_the_limit_where_that_is_quick(clock):
+    x, y = rows()
+    noisy = y + 3.0 * torch.randn(ROWS, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    late = model()
+    summary = rfgp.fit(late, x, noisy, strategy="subset", time_limit=1e-6, progress=False)
+    assert summary.evaluations == 0 and summary.stages[-1].name == "noise, scale and mean"
+    assert 6.0 < float(late.likelihood.noise) < 13.0
+
+
+def test_features_of_many_outputs_are_not_compared_with_an_exact_covariance(monkeypatch):
+    monkeypatch.setattr(session, "lost_posterior", lambda *_: pytest.fail("an exact covariance of all outputs"))
+    x, y = rows(40)
+    outputs = y.unsqueeze(-1) * torch.linspace(0.5, 2.0, 70, dtype=torch.float64)
+    kernel = MultitaskKernel(RBFKernel(), num_tasks=70, rank=1).double()
+    several = WeightSpaceGP(
+        rfgp.approximate(kernel, 4, input_dim=1, seed=0), MultitaskGaussianLikelihood(70).double(), None
+    )
+    rfgp.fit(several, x, outputs, strategy="neighbors", max_evaluations=2, progress=False)

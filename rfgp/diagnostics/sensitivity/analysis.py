@@ -99,8 +99,7 @@ def check_bounds(bounds: Tensor | None, names: Sequence[str], central: Tensor) -
         raise ValueError(
             f"expected {names[column]} near the training inputs, which lie between {low:g} and {high:g}, got an input "
             f"of which nine tenths are from {begin:.4g} to {end:.4g}; describe inputs in the units that the model was "
-            "fitted in: the model_ of an estimator was fitted to standardized inputs, (value - x_scaler_.mean_) / "
-            "x_scaler_.scale_"
+            "fitted in: the model_ of an estimator was fitted to standardized inputs, x_scaler_.transform(values)"
         )
 
 

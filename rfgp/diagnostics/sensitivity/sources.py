@@ -14,6 +14,7 @@ from torch import Tensor
 from ..._support import checks
 from ...approximation import LandmarkKernel
 from ...approximation.reference_tensor import reference_tensor
+from ...linalg.column_scales import in_units, standardized
 from ...models import WeightSpaceGP
 from .sampled import SampledFunctions
 
@@ -80,26 +81,26 @@ class EstimatorSource(FunctionSource):
         self.inner = WeightSpaceSource(estimator.model_)
         self.has_outputs = self.inner.has_outputs
         inputs, targets = estimator.x_scaler_, estimator.y_scaler_
-        self.mean, self.scale = torch.from_numpy(inputs.mean_), torch.from_numpy(inputs.scale_)
+        self.scales = inputs.scales
         self.offset, self.unit = torch.from_numpy(targets.mean_), torch.from_numpy(targets.scale_)
 
     @property
     def bounds(self) -> Tensor | None:
         bounds = self.inner.bounds
-        return None if bounds is None else bounds.double().cpu() * self.scale + self.mean
+        return None if bounds is None else in_units(bounds.double().cpu(), self.scales)
 
     def _standardized(self, x: Tensor) -> Tensor:
-        return (x.double() - self.mean) / self.scale
+        return standardized(x.double(), self.scales)
 
     def functions(self, num_functions: int) -> list[Functions]:
-        def in_units(functions: Functions) -> Functions:
+        def scaled(functions: Functions) -> Functions:
             def values(x: Tensor) -> Tensor:
                 standard = functions(self._standardized(x)).unflatten(-1, (-1, len(self.unit)))
                 return (self.offset + self.unit * standard).flatten(-2)
 
             return values
 
-        return [in_units(functions) for functions in self.inner.functions(num_functions)]
+        return [scaled(functions) for functions in self.inner.functions(num_functions)]
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         mean, variance = self.inner.moments(self._standardized(x))

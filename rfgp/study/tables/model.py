@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from ..._support import checks, optional
+from ...linalg.column_scales import standardized
 from ...models import WeightSpaceGP
 from ...saving import load, save
 from ...sklearn.comparison import without_advice
@@ -28,7 +29,7 @@ from .files import Reading, open_table
 from .formats import Missing
 from .report import warn_of_filled
 from .scores import Scores
-from .spread import Spread, learned_spreads, scales_of
+from .spread import Spread, learned_spreads
 from .table import Table
 from .target_transform import TargetTransform, TransformedNormal, transformed
 
@@ -51,7 +52,8 @@ class TableModel(torch.nn.Module):
     :param task: "regression" or "classification".
     :param target_names: the names of the targets.
     :param class_names: the names of the classes.
-    :param scales: the means and the scales of the inputs (2, d), and those of the targets (2, T), or None for classes.
+    :param scales: those of the inputs, see :func:`rfgp.linalg.column_scales.standardized`, and the means and scales of
+        the targets (2, T), or None for classes.
     :param scores: how well held-out rows were predicted.
     :param fit_seconds: how long the fit took.
     :param transforms: of the targets, before they are standardized; empty for none.
@@ -147,7 +149,7 @@ class TableModel(torch.nn.Module):
                     estimator, data.x_train, transformed(data.y_train, transforms), columns, deadline, seed
                 )
             )
-            scales = scales_of(estimator.x_scaler_), None if data.num_classes else scales_of(estimator.y_scaler_)
+            scales = estimator.x_scaler_.scales, None if data.num_classes else estimator.y_scaler_.scales
             made = cls(
                 estimator.model_,
                 table.encoding,
@@ -191,7 +193,7 @@ class TableModel(torch.nn.Module):
         :returns: independent distributions (N,) or (N, T) of new observations, normal ones where targets have no
             transform, or probabilities of classes (N, C).
         """
-        parts = [self._part(rows) for rows in ((x - self.x_scales[0]) / self.x_scales[1]).split(_CHUNK)]
+        parts = [self._part(rows) for rows in standardized(x, self.x_scales).split(_CHUNK)]
         first, second = (torch.cat(columns) for columns in zip(*parts, strict=True))
         if self.y_scales is None:
             return first

@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from ...linalg.column_scales import standardized
 from ...models import WeightSpaceGP
 from ...training.timing import Deadline
 
@@ -28,7 +29,7 @@ class Spread(torch.nn.Module):
 
     :param model: of the power 2/3, for standardized inputs.
     :param columns: the inputs that it sees, before the mean.
-    :param scales: means and scales of its inputs (2, d + 1), and of its target (2, 1).
+    :param scales: means and scales of its inputs, (2, d + 1) or (3, d + 1), and of its target (2, 1).
     """
 
     x_scales: Tensor
@@ -65,12 +66,12 @@ class Spread(torch.nn.Module):
         estimator = RandomFeatureGPRegressor("rbf", random_state=seed, time_limit=deadline.limit)
         with without_advice():
             estimator.fit(inputs.numpy(), z.abs().pow(_POWER).numpy())
-        return cls(estimator.model_, columns, (scales_of(estimator.x_scaler_), scales_of(estimator.y_scaler_)))
+        return cls(estimator.model_, columns, (estimator.x_scaler_.scales, estimator.y_scaler_.scales))
 
     @torch.no_grad()
     def factor(self, x: Tensor, mean: Tensor) -> Tensor:
         """The factor (N,) at the inputs that it sees (N, d) and at means (N,)."""
-        inputs = (torch.column_stack([x, mean]) - self.x_scales[0]) / self.x_scales[1]
+        inputs = standardized(torch.column_stack([x, mean]), self.x_scales)
         center, scale = self.y_scales[:, 0]
         power = self.model.posterior(inputs).mean * scale + center
         return (power / _MEAN).clamp_min(0.0).pow(1.0 / _POWER).clamp(_LOWEST, _HIGHEST)
@@ -89,8 +90,3 @@ def learned_spreads(
     mean, deviation = (torch.from_numpy(part) for part in estimator.cross_val_predict(x, y, return_std=True))
     parts = [part.reshape(len(y), -1).unbind(-1) for part in (mean, (y - mean) / deviation)]
     return [Spread.learned(x, center, errors, columns, deadline, seed) for center, errors in zip(*parts, strict=True)]
-
-
-def scales_of(scaler: Any) -> Tensor:
-    """Means and scales of scikit-learn's scaler as rows."""
-    return torch.stack([torch.from_numpy(scaler.mean_), torch.from_numpy(scaler.scale_)])
