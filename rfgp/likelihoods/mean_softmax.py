@@ -1,21 +1,60 @@
-"""Class probabilities by points of a sequence in place of draws: the same ones for all rows."""
+"""Class probabilities: the mean softmax of normals, by quadrature, and points that stand for draws of these."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 
 _NUM_POINTS = 256
+_STEP, _TAIL, _BELOW, _ABOVE = 0.75, 5.0, 3.0, 14.0
+"""Steps of both sums, standard deviations of normals that count, and how far Gumbel variables are followed."""
+_LARGEST_POWER = 80.0
+"""Of e, beyond which a Gumbel variable has no probability."""
+_ENTRIES = 2**22
+"""Values that are held at a time."""
 
 
 def mean_softmax(mean: Tensor, deviation: Tensor) -> Tensor:
-    r"""The mean (N, C) of the softmax of independent normals, over 256 points of a Sobol' sequence.
+    r"""The mean (N, C) of the softmax of independent normals, with an error below 1e-5.
 
-    .. math:: \frac{1}{S} \sum_s \mathrm{softmax}(m + d \circ z_s)
+    With Gumbel variables G, softmax is the probability that :math:`f_c + G_c` is the largest, so that
+
+    .. math:: E\,\mathrm{softmax}_c(f) = \int F_c'(t) \prod_{k \ne c} F_k(t)\, dt, \qquad
+        F_k(t) = E \exp(-e^{f_k - t}), \quad f_k \sim N(m_k, d_k^2)
+
+    Both integrals are sums over equal steps, which are exact up to :math:`e^{-\pi^2 / h}` for a step h = 3/4.
+
+    :param mean: m, (N, C).
+    :param deviation: d, (N, C), not negative.
     """
-    total = torch.zeros_like(mean)
-    for point in normal_points(mean.shape[-1]).to(mean):
-        total += torch.softmax(mean + deviation * point, dim=-1)
+    if not mean.numel():
+        return torch.zeros_like(mean)
+    largest = float(deviation.max())
+    inner = 2 * math.ceil(_TAIL * max(1.0, largest / _STEP)) + 1
+    low = (mean - _TAIL * deviation).amax(-1, keepdim=True) - _BELOW
+    width = float(((mean + _TAIL * deviation).amax(-1, keepdim=True) - low).max()) + _ABOVE
+    outer = math.ceil(width / _STEP) + 1
+    rows = max(1, _ENTRIES // (mean.shape[-1] * outer * 4))
+    points = torch.linspace(-_TAIL, _TAIL, inner).to(mean)
+    weights = torch.softmax(-0.5 * points.square(), dim=-1)
+    steps = _STEP * torch.arange(outer).to(mean)
+    parts = zip(mean.split(rows), deviation.split(rows), low.split(rows), strict=True)
+    return torch.cat([_largest_of_gumbels(m, d, start + steps, points, weights) for m, d, start in parts])
+
+
+def _largest_of_gumbels(mean: Tensor, deviation: Tensor, t: Tensor, points: Tensor, weights: Tensor) -> Tensor:
+    """The probabilities (n, C) that the normal of a class plus a Gumbel variable is largest, at places t (n, J)."""
+    distribution = torch.zeros(*mean.shape, t.shape[-1]).to(mean)
+    density = torch.zeros_like(distribution)
+    for point, weight in zip(points, weights, strict=True):
+        rate = ((mean + deviation * point).unsqueeze(-1) - t.unsqueeze(-2)).clamp_max(_LARGEST_POWER).exp()
+        value = weight * torch.exp(-rate)
+        distribution += value
+        density += rate.mul_(value)
+    logs = distribution.clamp_min(torch.finfo(mean.dtype).tiny).log()
+    total = (density * (logs.sum(-2, keepdim=True) - logs).exp()).sum(-1)
     return total / total.sum(-1, keepdim=True)
 
 

@@ -15,7 +15,7 @@ from .ascent import Ascent, NoValueError
 from .exact_regression import ExactRegression, exact_regression
 from .exact_stages import Blocks, Subset
 from .objectives import WeightSpaceObjective
-from .session import Training
+from .session import SOME_ROWS, Training
 from .starts import center_inputs, random_rows
 from .strategies import Maximization
 
@@ -90,7 +90,7 @@ def _learn_best(training: Training, objective: Any, regression: ExactRegression)
         wide = WeightSpaceObjective(model, x, y, noise, is_lazy=True)
         training.ascend("evidence", f"{len(some)} rows", wide, left, training.deadline.earlier(2.0 * last), 0)
         center_inputs(model, regression.x)
-        best = min(best, judged("the evidence of some rows"), key=lambda each: each.loss)
+        best = min(best, judged(SOME_ROWS), key=lambda each: each.loss)
     training.ascent, training.source = best.ascent, best.source
     _restore(model, best.tuned)
 

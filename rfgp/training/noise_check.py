@@ -1,4 +1,4 @@
-"""A check of the noise that little data have taught, against the prediction of rows from those near them."""
+"""Checks of the noise that little data, or few features, have taught, against predictions of rows from near ones."""
 
 from __future__ import annotations
 
@@ -11,12 +11,17 @@ from torch import Tensor
 from ..approximation.input_scales import input_scales
 from ..linalg.nearest import scaled_points
 from .exact_regression import ExactRegression
+from .near_groups import near_groups, searches
 from .starts import random_rows
 from .stationary import covariance
 
 NUM_ROWS, NUM_NEIGHBORS = 500, 64
 _SMALLEST_GAIN = 0.05
 _FACTORS = tuple(2.0**power for power in range(11))
+_FEW_ROWS, _LARGE_LOSS = 200, 0.1
+_SMALLER, _SHORTER = tuple(0.5**power for power in range(1, 6)), tuple(2.0**power for power in range(6))
+"""Features are compared with the exact kernel on so many rows, which have to gain so many nats with smaller noises and
+shorter lengthscales, by these factors."""
 
 
 def has_one_noise(regression: ExactRegression) -> bool:
@@ -35,22 +40,71 @@ def noise_factor(regression: ExactRegression, rows: Tensor) -> tuple[float, floa
 
     n(i) are the rows near row i; the factor is one where the gain is below 0.05 nats a row.
     """
-    points = scaled_points(regression.x[rows], input_scales(regression.kernel, regression.x)).numpy()
     chosen = random_rows(len(rows), NUM_ROWS)
-    _, neighbors = scipy.spatial.KDTree(points).query(points[chosen.numpy()], NUM_NEIGHBORS + 1)
+    points = scaled_points(regression.x[rows], input_scales(regression.kernel, regression.x))
+    _, neighbors = scipy.spatial.KDTree(points.numpy()).query(points[chosen].numpy(), NUM_NEIGHBORS + 1)
     near = torch.from_numpy(neighbors)
     is_own = near == chosen.unsqueeze(-1)
     is_own[:, -1] |= ~is_own.any(-1)  # among more than 64 equal rows
     group = rows[torch.cat([near[~is_own].reshape(len(chosen), -1), chosen.unsqueeze(-1)], dim=-1)]
-    x = regression.x[group]
-    matrix = covariance(regression.kernel, x).double()
-    residual = (regression.targets[group] - regression.model.mean_module(x).double()).unsqueeze(-1)
-    noise = regression.noise_variances(group)
-    densities = torch.stack([_last_log_density(matrix, factor * noise, residual) for factor in _FACTORS])
-    best = int(densities.mean(-1).argmax())
-    gain = float((densities[best] - densities[0]).mean())
-    index = best if gain > _SMALLEST_GAIN else 0
-    return _FACTORS[index], float(densities[index].mean())
+    densities = _densities(regression, group, _FACTORS).mean(-1)
+    best = int(densities.argmax())
+    index = best if float(densities[best] - densities[0]) > _SMALLEST_GAIN else 0
+    return _FACTORS[index], float(densities[index])
+
+
+@torch.no_grad()
+def advice_on_features(regression: ExactRegression) -> str | None:
+    r"""What to do where features have taught a noise that is far above that of the exact kernel, else None.
+
+    Rows are predicted by all rows with the features, and by others near them with the exact kernel, a smaller noise,
+    the variance that this leaves, and lengthscales divided by powers of two: the latter knows less, and predicts better
+    only where the features are too few.
+
+    .. math:: \max_{a \ge 1,\, c < 1} \sum_i \log p(y_i \mid y_{n(i)}, \ell / a, c \sigma^2)
+        - \sum_i \log \hat p(y_i \mid y, \ell, \sigma^2)
+    """
+    model, count = regression.model, len(regression.x)
+    if regression.weights is not None or count <= NUM_NEIGHBORS or not has_one_noise(regression):
+        return None
+    rows = random_rows(count, _FEW_ROWS).to(regression.x.device)
+    nearest = searches(scaled_points(regression.x, input_scales(regression.kernel, regression.x)))
+    groups = near_groups(nearest, rows, NUM_NEIGHBORS)
+    same = float(_densities(regression, groups, (1.0,)).mean())
+    of_lengths = [_densities(regression, groups, _SMALLER, shorter).mean(-1) for shorter in _SHORTER]
+    density, best = torch.stack(of_lengths).amax(0).max(0)
+    latent = model.posterior(regression.x[rows])
+    variance = latent.variance.double() + regression.noise_variances(rows)
+    error = (regression.targets[rows] - latent.mean.double()).square()
+    own = float(-0.5 * ((2.0 * math.pi * variance).log() + error / variance).mean())
+    if not float(density) > max(own, same) + _LARGE_LOSS:
+        return None
+    noise = float(model.likelihood.noise)
+    return (
+        f"the noise variance of {noise:.3g} has some of the function, which {model.covar_module.num_scalar_features} "
+        f"features cannot follow: rows are predicted better from {NUM_NEIGHBORS} near ones with the exact kernel and a "
+        f"noise of {_SMALLER[int(best)] * noise:.3g}, with mean log densities of {float(density):.2f} and {own:.2f}; "
+        f"take more features, or landmarks with block_size"
+    )
+
+
+def _densities(regression: ExactRegression, groups: Tensor, factors: tuple[float, ...], shorter: float = 1.0) -> Tensor:
+    """The log densities (F, n) of the last rows of groups (n, m) given the others, with the noise times factors.
+
+    :param shorter: by what lengthscales are divided.
+    """
+    x = regression.x[groups]
+    matrix = covariance(regression.kernel, shorter * x).double()
+    residual = (regression.targets[groups] - regression.model.mean_module(x).double()).unsqueeze(-1)
+    noise, level = regression.noise_variances(groups), matrix.diagonal(dim1=-2, dim2=-1).mean()
+    densities = []
+    for factor in factors:
+        missing = (
+            residual.square().mean() - factor * noise.mean()
+        ) / level  # a variance that was noise is of the kernel
+        scale = missing.clamp_min(1.0) if factor < 1.0 else 1.0
+        densities.append(_last_log_density(scale * matrix, factor * noise, residual))
+    return torch.stack(densities)
 
 
 def _last_log_density(matrix: Tensor, noise: Tensor, residual: Tensor) -> Tensor:

@@ -21,7 +21,9 @@ from . import timing
 from .ascent import Ascent, NoValueError
 from .coordinates import Coordinates
 from .costs import fit_seconds, spectrum_seconds
+from .exact_regression import exact_regression
 from .moments import DataMoments
+from .noise_check import advice_on_features
 from .objectives import Objective
 from .run import Run, constrained_values, parts_of
 from .starts import random_rows
@@ -34,6 +36,8 @@ _COMPARED_ROWS, _COMPARED_VALUES, _FEWEST_COMPARED = 512, 2048, 32
 """Rows on which the features are compared with the exact kernel, with so many values in all."""
 _SHORT = 0.5
 """Seconds that noise, scale and mean may take after the time limit, which else leaves them where they start."""
+SOME_ROWS = "the evidence of some rows"
+"""Where parameters come from that features have taught, as those from the evidence of all rows."""
 _GRADIENT = 3.0
 """How many times a fit an evaluation with its gradient takes."""
 
@@ -66,7 +70,7 @@ class Training:
         run = self.ascend("evidence", "all rows", self.objective, limit, self.deadline.earlier(self.fit_seconds))
         value = self.refit()
         if run.rows is not None:
-            self.source = "the evidence of some rows"
+            self.source = SOME_ROWS
         elif math.isnan(self.initial):
             self.initial = value if run.initial is None else run.initial
         return value
@@ -191,6 +195,8 @@ class Training:
         remarks += _raised_noise(self.model, float(moments.variance))
         if self.source:
             remarks += self._loss_by_features()
+        if self.source in ("", SOME_ROWS):
+            remarks += self._noise_of_features()
         return remarks
 
     def _loss_by_features(self) -> list[str]:
@@ -201,6 +207,19 @@ class Training:
         if size < _FEWEST_COMPARED:
             return []
         advice = advice_on_loss(lost_posterior(self.model, x[random_rows(count, size).to(x.device)], count))
+        return [] if advice is None else [advice]
+
+    def _noise_of_features(self) -> list[str]:
+        """What to do about a noise that has some of the function, where features have taught it."""
+        model = self.model
+        if not isinstance(model, WeightSpaceGP) or model.block_size is not None or model.sums_hold:
+            return []
+        if model.covar_module.num_scalar_features >= self.objective.num_rows or not self.deadline.allows():
+            return []
+        try:
+            advice = advice_on_features(exact_regression(self.objective))
+        except (ValueError, NotPSDError):  # there is no exact regression, or no leaving out
+            return []
         return [] if advice is None else [advice]
 
 

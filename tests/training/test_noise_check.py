@@ -1,5 +1,7 @@
 """The noise that little data have taught is raised where rows are predicted badly from near ones, and else kept."""
 
+import warnings
+
 import gpytorch
 import pytest
 import torch
@@ -65,3 +67,20 @@ def test_the_summary_says_what_was_done():
     model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
     summary = rfgp.fit(model, x, y, strategy="subset", progress=False)
     assert "noise as it is, rows given those near them" in str(summary)
+
+
+@pytest.mark.parametrize(("num_features", "frequency"), [(64, 20.0), (256, 6.0), (64, 0.0)])
+def test_features_that_teach_a_function_as_noise_are_told(num_features, frequency):
+    x, _ = rows(800)
+    noise = 0.02**0.5 * torch.randn(800, generator=torch.Generator().manual_seed(1))
+    y = torch.sin(frequency * x[:, 0]) * torch.cos(frequency * x[:, 1]) + noise
+    kernel = rfgp.approximate(
+        gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel()), num_features, input_dim=2, seed=0
+    )
+    model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        rfgp.fit(model, x, y, max_evaluations=25, progress=False)
+    told = [str(warning.message) for warning in caught if "cannot follow" in str(warning.message)]
+    assert bool(told) == (frequency > 10.0)
+    assert all("64 features" in text and "take more features, or landmarks" in text for text in told)

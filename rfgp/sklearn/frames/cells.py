@@ -82,7 +82,7 @@ def decimal_of(frame: pandas.DataFrame, name: str, learned: str | None = None) -
     if unclear and not points and not commas:
         raise ValueError(
             f"expected numbers of {name} that can be read in one way, got {unclear[0]!r}, which may have a decimal "
-            'comma, or one between thousands; pass decimal="," or decimal="." (--decimal)'
+            'comma, or one between thousands; write such numbers in one way, or read the file with decimal="," or "."'
         )
     return "," if commas > points else "."
 
@@ -191,7 +191,7 @@ def _strings(column: pandas.Series) -> pandas.Series | None:
         if bad:
             raise ValueError(
                 f"expected single values in column {str(column.name)!r}, got {len(bad)} cells such as "
-                f"{cut(repr(bad[0]))}; drop the column (--drop)"
+                f"{cut(repr(bad[0]))}; leave the column out"
             )
         there = column.notna()
         return column.where(there, "").map(str).astype("str")
@@ -273,7 +273,7 @@ def _date_format(cells: pandas.Series, name: str) -> str:
     if len(best) > 1:
         raise ValueError(
             f"expected dates in column {name!r} that can be read in one way, got {cells.iloc[0]!r} and others, where "
-            "the month may be the first or the second number; write year-month-day, or drop the column (--drop)"
+            "the month may be the first or the second number; write year-month-day, or leave it out"
         )
     return best[0] if best else ""
 
@@ -311,7 +311,7 @@ def _typed(column: pandas.Series) -> Cells:
     else:
         raise ValueError(
             f"expected numbers, booleans, dates or text in column {str(column.name)!r}, got {column.dtype}; convert "
-            "it, or drop it (--drop)"
+            "it, or leave it out"
         )
     if kind == "date":
         moments = column if getattr(column.dtype, "tz", None) is None else column.dt.tz_convert(None)

@@ -189,7 +189,7 @@ def learn(
             raise ValueError(
                 f"expected at most {most_categories} different values in a column of text without a target, got "
                 f"{len(rule.categories):,} in {name!r}, such as {rule.categories[0]!r}; name the target, make numbers "
-                f"of them, or drop the column (--drop)"
+                "of them, or leave the column out"
             )
         if y is not None and has_many:
             rule, part = rule.coded(column, y, task)
