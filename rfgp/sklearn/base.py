@@ -118,8 +118,8 @@ class RandomFeatureGP(BaseEstimator):
 
     def _left_out(
         self, X: ArrayLike, y: ArrayLike, cv: Any, groups: Any, sample_weight: Any
-    ) -> LeaveOneOut | LeaveGroupOut:
-        """What the model predicts of every row of the fit by the rows of other folds."""
+    ) -> tuple[LeaveOneOut | LeaveGroupOut, Tensor]:
+        """What the model predicts of every row of the fit by the rows of other folds, and the standardized inputs."""
         check_is_fitted(self)
         if self.encoder_ is not None and any(column.codes for column in self.encoder_.columns_):
             raise ValueError(
@@ -134,9 +134,14 @@ class RandomFeatureGP(BaseEstimator):
             )
         folds, own = fold_labels(cv, inputs, targets, groups, is_classifier(self)), as_tensor(weights)
         x, z = self._model_rows(inputs, targets)
+        own = self._with_gaps(x, own)
         if cv is None:
-            return self.model_.leave_one_out(x, z, weights=own)
-        return self.model_.leave_group_out(x, z, folds, weights=own)
+            return self.model_.leave_one_out(x, z, weights=own), x
+        return self.model_.leave_group_out(x, z, folds, weights=own), x
+
+    def _with_gaps(self, x: Tensor, weights: Tensor | None) -> Tensor | None:
+        """The weights (N,) by which the noise of rows at standardized inputs (N, d) is divided."""
+        return weights
 
     @abc.abstractmethod
     def _rows(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from typing import Any, Self
 
 import numpy as np
@@ -46,6 +47,8 @@ from .scaling import input_scaler, num_lengthscales
 _HELD_OUT, _MOST_HELD_OUT = 0.1, 1000
 _FEWEST_HELD_OUT, _ENOUGH = 20, 50
 """A tenth of the rows is held out, or up to a fourth where that is too few; none where even that is below 20 rows."""
+_ENOUGH_TO_TELL, _LEFT_OUT_SECONDS = 100, 2.0
+"""Fewer held-out rows do not tell whether other models are better: all rows do, each left out, where that is quick."""
 _LARGE_LOSS, _MOST_ROWS = 0.1, 20_000
 """Where calibrated log losses are above that, other likelihoods are tried, with so many rows at most."""
 _PHASES = ("parameters", "calibration", "all rows")
@@ -184,7 +187,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 "expected a model of Dirichlet targets to leave out rows without a refit, got a LaplaceGP, which "
                 "predicts these labels better; use sklearn.model_selection.cross_val_predict, which refits"
             )
-        left_out = self._left_out(X, y, cv, groups, sample_weight)
+        left_out, _ = self._left_out(X, y, cv, groups, sample_weight)
         probabilities = self._calibrated(log_probabilities(left_out.mean, left_out.latent_variance))
         labels: NDArray[Any] = self.classes_[probabilities.argmax(-1)]
         return probabilities if method == "predict_proba" else labels
@@ -235,9 +238,10 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 bar.begin("all rows")
                 self.model_, self.rows_ = model, (x[train], codes[train])
                 self._update(x[held], codes[held], None if own is None else own[held])
-            elif deadline.allows(left_out_seconds(model, len(x))):
+            seconds = math.inf if isinstance(model, LaplaceGP) else left_out_seconds(model, len(x))
+            if len(held) < _ENOUGH_TO_TELL and deadline.allows(seconds) and seconds < _LEFT_OUT_SECONDS:
                 left_out = model.leave_one_out(x, codes, weights=own)
-                logs = log_probabilities(left_out.mean, left_out.latent_variance)
+                logs = tempered(log_probabilities(left_out.mean, left_out.latent_variance), 1.0 / self.temperature_)
                 comparison.on_left_out(rows, class_losses(rows, logs))
             self._compare(comparison, rows)
         self.model_ = model

@@ -13,7 +13,7 @@ from sklearn.model_selection import KFold
 
 from .arrays import Floats
 
-_FOLDS = 5
+_FOLDS, _FEWEST_FOLDS = 10, 5
 _SMALLEST_VARIANCE, _SMALLEST_GAIN = 1e-4, 0.01
 _FEWEST_ROWS, _MOST_NAMES = 5, 3
 """Of how many rows the losses are compared apart, and how many reasons for these are named."""
@@ -89,9 +89,10 @@ class Comparison:
     def on_left_out(self, rows: Rows, own: Floats) -> None:
         """Compare losses (N,) of rows, each predicted by all others, with those of folds by other folds."""
         self.by_row, self.rows = {"model": own}, rows
-        if len(rows.x) < 2 * _FOLDS:
+        count = min(_FOLDS, len(rows.x) // 2)
+        if count < _FEWEST_FOLDS:
             return
-        folds = list(KFold(_FOLDS, shuffle=True, random_state=0).split(rows.x))
+        folds = list(KFold(count, shuffle=True, random_state=0).split(rows.x))
         for name, make in self.others.items():
             parts = []
             for train, test in folds:
@@ -140,8 +141,8 @@ class Comparison:
             names = " or ".join([*list(marks)[:_MOST_NAMES], *(["others"] if len(marks) > _MOST_NAMES else [])])
             warnings.warn(
                 f"rows where {names} are predicted worse than by a constant, with mean log losses of "
-                f"{np.nanmean(own):.3f} and {np.nanmean(others):.3f}: the noise is taken to be that of all rows; "
-                f"take rfgp.study.tables.TableModel, whose error bars depend on the inputs, or leave such rows out",
+                f"{np.nanmean(own):.3f} and {np.nanmean(others):.3f}; take rfgp.study.tables.TableModel, whose error "
+                "bars depend on the inputs, or leave such rows out",
                 UserWarning,
                 stacklevel=4,
             )

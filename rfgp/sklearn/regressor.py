@@ -25,6 +25,7 @@ from ..linalg.sampling import drawing_from
 from ..training import timing
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
+from . import gap_noise
 from .arrays import Floats, all_or_nothing, as_tensor, check_numbers, drawn_seed, joined
 from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
@@ -43,6 +44,8 @@ _FIRST_HELD_OUT = 100
 _OTHERS = {"constant": Constant, "linear": Linear}
 """What the model is compared with."""
 _PHASES = ("parameters", "comparison", "all rows")
+_TIMES_OF_GAPS = 4.0
+"""As many times what the noise of rows with gaps takes has to be left."""
 _FEWEST_ROWS = 10
 """Of so many rows scales are known."""
 _SMALLEST_NOISE = 1e-6
@@ -84,7 +87,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     After ``fit`` there are ``model_`` (the :class:`rfgp.WeightSpaceGP`, of standardized rows), ``fit_summary_``,
     ``x_scaler_``, ``y_scaler_``, ``comparison_`` (mean negative log densities of unseen standardized targets, of
-    "model", "constant" and "linear"), ``fallback_`` (what predicts in place of the model, or None) and
+    "model", "constant" and "linear"), ``fallback_`` (what predicts in place of the model, or None), ``gap_noise_`` (the
+    noise variance of rows with marked missing cells over that of others, learned for one target) and
     ``log_marginal_likelihood_value_``.
 
     >>> import numpy as np
@@ -169,7 +173,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return self.fit(*rows)
 
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-        super()._update(x, targets, weights)
+        super()._update(x, targets, self._with_gaps(x, weights))
         self._num_observed = self._num_observed + (~np.isnan(_columns(targets.numpy()))).sum(0)
 
     def _fit(self, x: Tensor, z: Tensor, weights: Floats | None, deadline: Deadline) -> None:
@@ -179,7 +183,13 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         num_outputs = rows.y.shape[1]
         seconds = linear_seconds(len(x), x.shape[-1], num_outputs)
         train, held = split_rows(rows.y, generator)
-        own = as_tensor(weights)
+        self.gap_noise_, has_gaps = 1.0, self._has_gaps(x)
+        may_learn = self.noise == "normal" and num_outputs == 1 and bool(has_gaps.any())
+        if may_learn and deadline.allows(_TIMES_OF_GAPS * gap_noise.SECONDS):
+            kernel = plain_kernel(self.kernel)
+            parts_of_gaps = self._parts(num_lengthscales(self.x_scaler_), z, generator, kernel)
+            self.gap_noise_ = gap_noise.noise_ratio(parts_of_gaps, x, z, has_gaps, as_tensor(weights))
+        own = self._with_gaps(x, as_tensor(weights))
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
             with torch.enable_grad():
@@ -195,7 +205,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             comparison = Comparison(target_losses, others)
             if len(held):
                 unseen = rows.take(held.numpy())
-                losses = _losses(model, unseen, deadline.earlier(seconds + once))
+                precisions = None if own is None else own[held].numpy()
+                losses = _losses(model, unseen._replace(weights=precisions), deadline.earlier(seconds + once))
                 comparison.on_held_out(rows.take(train.numpy()), unseen.take(np.arange(len(losses))), losses)
                 bar.begin("all rows")
                 if deadline.allows(once) or not once:
@@ -208,6 +219,22 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             if self.encoder_ is not None and self.fallback_ is None:
                 comparison.warn_of_marked(self.encoder_.marks)
         self.model_ = model
+
+    def _has_gaps(self, x: Tensor) -> Tensor:
+        """Whether marked cells are missing in the rows of standardized inputs (N, d), (N,)."""
+        marks = [] if self.encoder_ is None else list(self.encoder_.marks.values())
+        return (x[:, marks] > 0.0).any(-1)
+
+    def _of_gaps(self, x: Tensor) -> Tensor:
+        """The noise variances of rows, in those of complete ones, (N, 1)."""
+        return torch.where(self._has_gaps(x), self.gap_noise_, 1.0).double().unsqueeze(-1)
+
+    def _with_gaps(self, x: Tensor, weights: Tensor | None) -> Tensor | None:
+        """The weights (N,) of rows over the noise of their gaps."""
+        if self.gap_noise_ == 1.0:
+            return weights
+        precisions = 1.0 / self._of_gaps(x).squeeze(-1)
+        return precisions if weights is None else weights * precisions
 
     def _parts(self, num_columns: int, z: Tensor, generator: torch.Generator, kernel: str | Kernel) -> Parts:
         seed, constraint = generator.initial_seed(), GreaterThan(_SMALLEST_NOISE)
@@ -241,7 +268,11 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     def _observed(self, x: Tensor) -> Any:
         """The distribution of new standardized observations at standardized inputs."""
         if self.fallback_ is None:
-            return self.model_.likelihood(self.model_.posterior(x))
+            latent = self.model_.posterior(x)
+            if self.gap_noise_ == 1.0:
+                return self.model_.likelihood(latent)
+            noise = DiagLinearOperator((noise_variances(self.model_) * self._of_gaps(x)).squeeze(-1))
+            return MultivariateNormal(latent.mean, latent.lazy_covariance_matrix + noise)
         mean, variance = (torch.from_numpy(part) for part in np.moveaxis(self.fallback_.predict(x.numpy()), 1, 0))
         if mean.shape[1] == 1:
             return MultivariateNormal(mean.squeeze(-1), DiagLinearOperator(variance.squeeze(-1)))
@@ -271,7 +302,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             observed = self._observed(x)
             return _columns(observed.mean.numpy()), _columns(observed.variance.numpy())
         mean, variance = latent_moments(self.model_, x, has_variance)
-        return mean.numpy(), (variance + noise_variances(self.model_)).numpy()
+        return mean.numpy(), (variance + noise_variances(self.model_) * self._of_gaps(x)).numpy()
 
     def cross_val_predict(
         self,
@@ -291,11 +322,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :param sample_weight: the weights that were fitted, none of them zero.
         """
         return_std = checks.flag("return_std", return_std)
-        left_out = self._left_out(X, y, cv, groups, sample_weight)
+        left_out, x = self._left_out(X, y, cv, groups, sample_weight)
         mean = self._shaped(self.y_scaler_.inverse_transform(_columns(left_out.mean.numpy())))
         if not return_std:
             return mean
-        variance = _columns(left_out.latent_variance.numpy()) + noise_variances(self.model_).detach().numpy()
+        noise = noise_variances(self.model_).detach() * self._of_gaps(x)
+        variance = _columns(left_out.latent_variance.numpy()) + noise.numpy()
         return mean, self._shaped(np.sqrt(variance) * self.y_scaler_.scale_)
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Floats:

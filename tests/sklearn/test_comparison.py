@@ -195,3 +195,13 @@ def test_a_constant_is_compared_in_any_time(kind):
     x = np.random.default_rng(0).normal(size=(1100, 3))
     model = kind("matern32", random_state=0, time_limit=1e-3).fit(x, (x[:, 0] > 0.0) * 1)
     assert set(model.comparison_) == {"model", "constant" if kind is RandomFeatureGPRegressor else "frequencies"}
+
+
+def test_a_classifier_says_that_a_linear_model_is_better_where_few_rows_are_held_out():
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(300, 20))
+    scores = 1.5 * x @ generator.normal(size=(20, 6))
+    labels = (scores + generator.gumbel(size=scores.shape)).argmax(-1)
+    with pytest.warns(UserWarning, match="predicted better by linear"):
+        model = RandomFeatureGPClassifier("matern32", random_state=0, max_evaluations=10).fit(x, labels)
+    assert model.comparison_["linear"] < model.comparison_["model"] < model.comparison_["frequencies"]

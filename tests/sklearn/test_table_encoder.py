@@ -120,14 +120,38 @@ def test_columns_of_one_name_are_refused_after_a_fit():
         RandomFeatureGPRegressor().fit(np.eye(3), pandas.DataFrame(np.eye(3)[:, :2], columns=["y", "y"]))
 
 
-def test_rows_with_missing_cells_that_are_predicted_badly_are_told():
+def gappy(num_rows):
+    """A table with gaps in the column that tells the target."""
     generator = np.random.default_rng(0)
-    table = pandas.DataFrame({"area": generator.uniform(size=120), "town": ["a", "b"] * 60})
-    y = table.area.to_numpy() + 0.01 * generator.normal(size=120)
+    table = pandas.DataFrame({"area": generator.uniform(size=num_rows), "town": ["a", "b"] * (num_rows // 2)})
+    y = np.sin(6.0 * table.area.to_numpy()) + 0.05 * generator.normal(size=num_rows)
+    return table, table.assign(area=table.area.where(generator.uniform(size=num_rows) > 0.2)), y
+
+
+def test_rows_with_missing_cells_have_a_noise_of_their_own():
+    _, gaps, y = gappy(600)
+    is_gap = gaps.area.isna().to_numpy()
+    model = RandomFeatureGPRegressor("rbf", random_state=0, max_evaluations=20).fit(gaps[:300], y[:300])
+    mean, std = model.predict(gaps[300:], return_std=True)
+    covariance = model.predict(gaps[300:], return_cov=True)[1]
+    np.testing.assert_allclose(np.sqrt(covariance.diagonal()), std, rtol=1e-6)
+    z = (y[300:] - mean) / std
+    for part, spread in ((~is_gap[300:], 0.05), (is_gap[300:], 0.7)):
+        assert abs(np.mean(np.abs(z[part]) < 1.96) - 0.95) < 4.0 * np.sqrt(0.95 * 0.05 / part.sum())
+        assert 0.5 * spread < std[part].mean() < 2.0 * spread
+    left, own = model.cross_val_predict(gaps[:300], y[:300], return_std=True)
+    errors = np.abs(y[:300] - left)[~is_gap[:300]]
+    assert np.mean(errors) < 0.1 and 0.025 < own[~is_gap[:300]].mean() < 0.1
+    before = model.predict(gaps[300:][~is_gap[300:]])
+    model.partial_fit(gaps[:50].assign(area=np.nan), y[:50] + 3.0)
+    assert np.abs(model.predict(gaps[300:][~is_gap[300:]]) - before).max() < 0.2
+
+
+def test_rows_with_missing_cells_that_are_predicted_badly_are_told():
+    table, gaps, y = gappy(120)
     model = RandomFeatureGPRegressor("rbf", random_state=0, max_evaluations=20)
-    gaps = table.assign(area=table.area.where(generator.uniform(size=120) > 0.15))
     with pytest.warns(UserWarning, match=r"rows where area is missing .* worse than by a constant.*TableModel"):
-        model.fit(gaps, y)
+        model.fit(gaps, np.column_stack([y, y + 0.01 * np.cos(np.arange(120))]))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.fit(table, y)
