@@ -17,6 +17,7 @@ from .._support import checks, states
 from ..features import FeatureMap
 from ..functionals import Operator
 from ..inference import OutputFactor
+from ..inference.posterior.residual_covariance import ResidualCovariance
 from ..kernels.operator_valued import without_dims
 from .exact_parameters import ExactParameters
 from .hooks.kernel_matrix import kernel_matrix
@@ -118,12 +119,13 @@ class FeatureKernel(MapHolder, ExactParameters, RandomFeatureKernel):
                 return self._map_and_rows(x)
         return feature_map, self.family.rows(feature_map, x if self.center is None else self._centered(x))
 
-    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+    def active_residual(self, x: Tensor) -> ResidualCovariance | None:
         if not self.family.is_truncated(self._map(x)):
             return None
         prior = self.base_kernel.forward(x, x, diag=True)
         missing: Tensor = prior - to_dense(kernel_matrix(self, x, x, diag=True))
-        return missing.clamp_min(torch.finfo(missing.dtype).tiny)  # not zero, where its root has no gradient
+        missing = missing.clamp_min(torch.finfo(missing.dtype).tiny)  # not zero, where its root has no gradient
+        return ResidualCovariance.of_variance(missing)
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
         moments = self.family.moments(self._map(x), self._centered(x), self._centered(y))

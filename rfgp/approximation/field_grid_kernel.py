@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..functionals import Operator
 from ..inference import OutputFactor
+from ..inference.posterior.residual_covariance import ResidualCovariance
 from .family import family
 from .grid_choice import FieldGridChoice
 from .grid_kernel import FourierGridKernel
@@ -15,7 +16,7 @@ from .random_feature_kernel import KernelMoments
 from .reference_tensor import reference_tensor
 from .spectral_factor import SpectralFactor
 from .spectral_weights import GridFrequencies, zero_and
-from .values import accurate_variances
+from .values import accurate_blocks, accurate_variances
 from .waves import Waves
 
 
@@ -25,7 +26,7 @@ class FieldGridKernel(FourierGridKernel):
     .. math:: K(x, y) \approx \sum_j w_j\, \mathrm{Re}\, e^{i \omega_j^\top (x - y)}\, b(\omega_j) b(\omega_j)^H
 
     The output factor contains the amplitudes. Sums are those of plain cosines and sines, and a sum of kernels has one
-    grid for all of its parts. What the grid cuts off is a variance of each output.
+    grid for all of its parts. What the grid cuts off is a covariance of the outputs at one point.
 
     :param base_kernel: a CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel or LinearlyObservedKernel, or a sum,
         scaled or not, of these or of MultitaskKernels.
@@ -44,11 +45,11 @@ class FieldGridKernel(FourierGridKernel):
     def summed_amplitudes(self) -> Tensor:
         return self.spacing.new_ones(self.num_scalar_features, dtype=torch.float64)
 
-    def active_residual_variance(self, x: Tensor) -> Tensor:
-        missing = self._factor().cut_off.clamp_min(torch.finfo(x.dtype).tiny)  # not zero, where roots have no gradient
+    def active_residual(self, x: Tensor) -> ResidualCovariance:
         grid = self.active_frequency_grid
-        is_near = grid.is_inside(grid.phases(x)).all(-1, keepdim=True)
-        return torch.where(is_near, missing.unsqueeze(-2), self._prior().unsqueeze(-2)).flatten(-2).to(x.dtype)
+        is_near = grid.is_inside(grid.phases(x)).all(-1)
+        places = torch.stack([is_near, ~is_near], dim=-1).to(x.dtype)
+        return ResidualCovariance(places, torch.stack([self._factor().cut_off, self._prior()], dim=-3).to(x.dtype))
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments:
         factor = self.output_factor()
@@ -73,7 +74,9 @@ class FieldGridKernel(FourierGridKernel):
 
         def weights(orders: Tensor, spacing: Tensor) -> tuple[Tensor, Tensor]:
             found = spectral_factor(kernel, zero_and(orders), spacing)
-            return _batch_mean(found.weights), _batch_mean(found.total.unsqueeze(-2)).squeeze(0)
+            return _batch_mean(found.weights), _batch_mean(
+                found.total.diagonal(dim1=-2, dim2=-1).unsqueeze(-2)
+            ).squeeze(0)
 
         def values(differences: Tensor) -> Tensor:
             return _batch_mean(accurate_variances(kernel, differences))
@@ -81,9 +84,9 @@ class FieldGridKernel(FourierGridKernel):
         return FieldGridChoice(weights, values, bounds)
 
     def _prior(self) -> Tensor:
-        """The prior variances (..., T), in float64."""
+        """The prior covariance (..., T, T) of the outputs at one point, in float64."""
         zero = self.spacing.double().new_zeros(1, self.input_dim)
-        return accurate_variances(self.base_kernel, zero).squeeze(-2)
+        return accurate_blocks(self.base_kernel, zero).squeeze(-3)
 
     def _factor(self, operator: Operator | None = None) -> SpectralFactor:
         """The factors at zero and at the orders."""

@@ -135,14 +135,14 @@ class GridChoice:
         reaches = []
         for axis in range(len(self.extent)):
             distances = _REACHES.to(self.extent) * self.extent[axis]
-            along = torch.cat([distances, 1e6 * distances[-1:]])
             others = [_STEPS[::2] * extent for extent in self.extent.cpu()]
             others[axis] = torch.zeros(1, dtype=torch.float64)
             differences = torch.cartesian_prod(*others).reshape(-1, 1, len(self.extent)).to(self.extent)
-            differences = differences.repeat(1, len(along), 1)
-            differences[..., axis] = along
-            found = self.values(differences.flatten(0, 1)).unflatten(0, differences.shape[:2])
-            size = ((found[:, :-1] - found[:, -1:]) / self.prior).abs().amax((0, -1))
+            near, far = differences.repeat(1, len(distances), 1), differences.clone()
+            near[..., axis], far[..., axis] = distances, 1e6 * distances[-1:]
+            # not in one call: kernels that expand squared distances lose the digits of those that are small
+            found, limit = (self.values(at.flatten(0, 1)).unflatten(0, at.shape[:2]) for at in (near, far))
+            size = ((found - limit) / self.prior).abs().amax((0, -1))
             reaches.append((distances, size.flip(0).cummax(0).values.flip(0)))
         return reaches
 

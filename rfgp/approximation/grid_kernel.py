@@ -10,6 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .._support import checks
+from ..inference.posterior.residual_covariance import ResidualCovariance
 from ..kernels.operator_valued import without_dims
 from ..linalg.frequency_grid import FrequencyGrid
 from .exact_parameters import ExactParameters
@@ -38,11 +39,13 @@ _FEWEST_ROWS, _NOISE = 1000, 0.01
 class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
     r"""A stationary kernel with the features of a grid of frequencies :math:`\omega_j = h j`.
 
-    .. math:: k(x, y) \approx \sum_j w_j \cos(\omega_j^\top (x - y)), \qquad w_j = S(\omega_j) \prod_a h_a
+    .. math:: k(x, y) \approx \sum_j w_j \cos(\omega_j^\top (x - y)), \qquad w_j = S(\omega_j) \prod_a h_a, \qquad
+        w_0 = k(0) - \sum_{j \ne 0} w_j
 
-    with the spectral density S. The frequencies are fixed, and the amplitudes :math:`\sqrt{w_j}` follow the parameters.
-    Sums over rows contain no amplitudes, so that they hold for all parameters. What the grid cuts off,
-    :math:`k(0) - \sum_j w_j`, is residual variance. The features repeat with a period, so that they serve a box of
+    with the spectral density S; the sum for zero is over all frequencies. The frequencies are fixed, and the amplitudes
+    :math:`\sqrt{w_j}` follow the parameters. Sums over rows contain no amplitudes, so that they hold for all
+    parameters, but for rows with weights or known noise. What the grid cuts off, k(0) less its weights, is residual
+    variance. The features repeat with a period, so that they serve a box of
     inputs: predictions outside are those of the prior.
 
     :param base_kernel: an exact kernel with a spectral density: a sum, scaled or not, of stationary kernels of some
@@ -102,13 +105,14 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
         features = grid.features(phases) * self.summed_amplitudes.unsqueeze(-2)
         return (features * grid.is_inside(phases).all(-1, keepdim=True)).to(x.dtype)
 
-    def active_residual_variance(self, x: Tensor) -> Tensor:
+    def active_residual(self, x: Tensor) -> ResidualCovariance:
         weights, total = self._weights()
         missing = total - 2.0 * weights.sum(-1) + weights[..., 0]
         missing = missing.clamp_min(torch.finfo(x.dtype).tiny)  # not zero, where its root has no gradient
         grid = self.active_frequency_grid
         is_near = grid.is_inside(grid.phases(x)).all(-1)
-        return torch.where(is_near, missing.unsqueeze(-1), self._prior().unsqueeze(-1)).to(x.dtype)
+        variance = torch.where(is_near, missing.unsqueeze(-1), self._prior().unsqueeze(-1)).to(x.dtype)
+        return ResidualCovariance.of_variance(variance)
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments:
         mean = self.active_features(x) @ self.active_features(y).mT
@@ -197,7 +201,7 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
 def spectral_weights(kernel: Kernel, orders: Tensor, spacing: Tensor) -> tuple[Tensor, Tensor]:
     """The spectral density at zero and other orders (J, d) of a grid, times the volume of a cell, and the sum of all.
 
-    Where the density at zero is infinite, its weight is what the others leave of the sum.
+    The weight of zero is what all others leave of the prior variance.
     """
     at = GridFrequencies.of(orders * spacing, spacing)
     weights = family(kernel).spectral_weights(at)

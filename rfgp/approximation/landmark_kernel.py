@@ -10,6 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .._support import checks
+from ..inference.posterior.residual_covariance import ResidualCovariance
 from ..kernels.checked import CheckedKernel
 from ..kernels.operator_valued import without_dims
 from .exact_parameters import ExactParameters
@@ -84,9 +85,10 @@ class LandmarkKernel(ExactParameters, RandomFeatureKernel):
     def active_features(self, x: Tensor) -> Tensor:
         return self._accurate_features(x).to(x.dtype)
 
-    def active_residual_variance(self, x: Tensor) -> Tensor:
+    def active_residual(self, x: Tensor) -> ResidualCovariance:
         missing = accurate_values(self.base_kernel, x, x, diag=True) - self._accurate_features(x).square().sum(-1)
-        return missing.to(x.dtype).clamp_min(torch.finfo(x.dtype).tiny)  # not zero, where its root has no gradient
+        missing = missing.to(x.dtype).clamp_min(torch.finfo(x.dtype).tiny)  # not zero, where its root has no gradient
+        return ResidualCovariance.of_variance(missing)
 
     def active_moments(self, x: Tensor, y: Tensor) -> KernelMoments:
         mean = self.active_features(x) @ self.active_features(y).mT

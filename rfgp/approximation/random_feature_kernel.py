@@ -17,6 +17,7 @@ from .._support import checks
 from ..features.random_weights import weights_kept_on_error
 from ..functionals import Operator
 from ..inference import OutputFactor
+from ..inference.posterior.residual_covariance import ResidualCovariance
 from ..kernels.checked import CheckedKernel, refuse_last_dim_is_batch
 from ..kernels.randomized import randomized
 from ..linalg import row_chunks
@@ -117,8 +118,8 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         features = self.active_features(x)
         return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features
 
-    def active_residual_variance(self, x: Tensor) -> Tensor | None:
-        """What :meth:`residual_variance` returns, (..., N) or (..., N T)."""
+    def active_residual(self, x: Tensor) -> ResidualCovariance | None:
+        """What :meth:`residual_covariance` returns."""
         return None
 
     @property
@@ -240,17 +241,28 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
         return factor
 
     def residual_variance(self, x: Tensor) -> Tensor | None:
-        r"""The prior variance that landmarks or a truncated series lack, :math:`\max(0, k(x, x) - \|\phi(x)\|^2)`.
+        r"""The prior variance that landmarks, a grid or a truncated series lack, :math:`k(x, x) - \|\phi(x)\|^2`.
 
         Predictions add it. It is (..., N), or (..., N T) for T outputs; None for features of the whole kernel.
 
         :raises ValueError: where a map has not been made yet.
         """
+        residual = self.residual_covariance(x)
+        return None if residual is None else residual.variance()
+
+    def residual_covariance(self, x: Tensor) -> ResidualCovariance | None:
+        r"""What the features lack of the covariance (T, T) of outputs at points, :math:`K(x, x) - F(x) F(x)^\top`.
+
+        None for features of the whole kernel.
+
+        :raises ValueError: where a map has not been made yet.
+        """
         selected = self.selected(checks.inputs(x))
         chunks = row_chunks(x.shape[-2], self.num_scalar_features)
-        residuals = [self.active_residual_variance(selected[..., rows, :]) for rows in chunks]
-        parts = [part for part in residuals if part is not None]
-        return torch.cat(parts, dim=-1) if parts else None
+        parts = [part for rows in chunks if (part := self.active_residual(selected[..., rows, :])) is not None]
+        if len(parts) < 2:
+            return parts[0] if parts else None
+        return parts[0]._replace(variances=torch.cat([part.variances for part in parts], dim=-2))
 
     def moments(self, x: Tensor, y: Tensor) -> KernelMoments | None:
         """Mean (..., N T, M T) and variance (..., N, M) of the estimate; None where there is no closed form."""

@@ -12,7 +12,7 @@ class SpectralFactor(NamedTuple):
     r"""Factors :math:`\sqrt{S(\omega_j) \prod_a h_a}\, b(\omega_j)` at zero and other frequencies.
 
     :param values: (..., J, T, r), real or complex.
-    :param total: the sums of the squared norms at all frequencies of a grid, (..., T).
+    :param total: the sum of their products :math:`b b^H` at all frequencies of a grid, (..., T, T), real.
     """
 
     values: Tensor
@@ -25,15 +25,24 @@ class SpectralFactor(NamedTuple):
 
     @property
     def cut_off(self) -> Tensor:
-        """What zero, and frequencies of which the opposites count too, leave of the variances, (..., T)."""
-        weights = self.weights
-        return self.total - 2.0 * weights.sum(-2) + weights[..., 0, :]
+        """What zero, and frequencies of which the opposites count too, leave of the covariance, (..., T, T).
+
+        Rounding leaves no variance below zero, and no correlation beyond one.
+        """
+        products = (self.values @ self.values.mH).real if self.values.is_complex() else self.values @ self.values.mT
+        missing = self.total - 2.0 * products.sum(-3) + products[..., 0, :, :]
+        variances = missing.diagonal(dim1=-2, dim2=-1).clamp_min(torch.finfo(torch.float64).tiny)
+        bound = variances.detach().sqrt()
+        bounds = bound.unsqueeze(-1) * bound.unsqueeze(-2)
+        others = torch.maximum(torch.minimum(missing, bounds), -bounds)
+        is_own = torch.eye(variances.shape[-1], dtype=torch.bool, device=missing.device)
+        return torch.where(is_own, torch.diag_embed(variances), others)
 
     def scaled(self, scale: Tensor) -> SpectralFactor:
         """Those of the kernel times numbers (...)."""
         factor = scale.double()
         values = factor.sqrt()[..., None, None, None] * self.values
-        return SpectralFactor(values, factor.unsqueeze(-1) * self.total)
+        return SpectralFactor(values, factor[..., None, None] * self.total)
 
     def plus(self, other: SpectralFactor) -> SpectralFactor:
         """Those of a sum of kernels of the same outputs."""

@@ -9,7 +9,9 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-_MOST_COPIES = 2**14
+from .values import accurate_values
+
+_MOST_COPIES, _NEGLIGIBLE = 2**14, 1e-12
 
 
 class GridFrequencies(NamedTuple):
@@ -43,18 +45,29 @@ class GridFrequencies(NamedTuple):
         return self.values[:, list(self.dims)]
 
     @property
-    def copies(self) -> Tensor:
-        """Where the periodic kernel has copies of the origin, as far as two periods, (n, k)."""
-        return self.copies_within(0.0)
+    def origin(self) -> Tensor:
+        """The difference zero in these columns, (1, k)."""
+        return self.cell.new_zeros(1, len(self.dims))
+
+    @property
+    def periods(self) -> Tensor:
+        """The period of the grid in every one of these columns, (k,)."""
+        return 2.0 * math.pi / self.cell[list(self.dims)]
 
     def copies_within(self, reach: float) -> Tensor:
-        """:attr:`copies` as far as a reach in units of the inputs, if they are not too many."""
-        periods = math.ceil(reach * float(self.cell[list(self.dims)].max()) / (2.0 * math.pi))
-        most = int(_MOST_COPIES ** (1.0 / len(self.dims)) - 1) // 2
-        last = max(2, min(periods, most))
+        """Where a periodic kernel has copies of the origin, two at least and if they are not too many, (n, k)."""
+        return self.copies(math.ceil(reach / float(self.periods.min())))
+
+    def copies(self, count: int) -> Tensor:
+        """Where a periodic kernel has copies of the origin, as far as some periods, (n, k)."""
+        last = max(2, min(count, self.most_copies))
         shifts = torch.arange(-last, last + 1, dtype=self.cell.dtype, device=self.cell.device)
-        numbers = torch.cartesian_prod(*[shifts] * len(self.dims)).reshape(-1, len(self.dims))
-        return numbers * (2.0 * torch.pi / self.cell[list(self.dims)])
+        return torch.cartesian_prod(*[shifts] * len(self.dims)).reshape(-1, len(self.dims)) * self.periods
+
+    @property
+    def most_copies(self) -> int:
+        """As far as so many periods copies are not too many."""
+        return int(_MOST_COPIES ** (1.0 / len(self.dims)) - 1) // 2
 
     @property
     def volume(self) -> Tensor:
@@ -80,6 +93,20 @@ class SpectralWeights(NamedTuple):
     dims: frozenset[int]
     total: Tensor
 
+    def with_variance(self, prior: Tensor, beside_zero: Tensor, at: GridFrequencies) -> SpectralWeights:
+        r"""Those of a periodic kernel with the prior variance (...): zero gets what all other frequencies leave of it.
+
+        .. math:: w_0 = k(0) - \sum_{j \ne 0} w_j, \qquad w_j = S(\omega_j) \prod_a h_a
+
+        A constant is taken from the sum :math:`\sum_n k(x + n P) = \sum_j w_j \cos(\omega_j^\top x)` of the kernel and
+        its copies, so that it is k(0) at zero, and what a set of frequencies lacks of k(0) is what it cuts off.
+
+        :param beside_zero: the sum of the weights of all frequencies but zero, (...).
+        """
+        zero = (prior - beside_zero).clamp_min(0.0)
+        is_zero = (at.seen.abs() < 0.5 * at.cell[list(at.dims)]).all(-1)
+        return self._replace(values=torch.where(is_zero, zero.unsqueeze(-1), self.values), total=zero + beside_zero)
+
     def scaled(self, scale: Tensor) -> SpectralWeights:
         """Those of the kernel times numbers (...)."""
         factor = scale.double()
@@ -97,11 +124,8 @@ class SpectralWeights(NamedTuple):
         return self.values * is_zero.all(-1)
 
     def at_zero_and(self, at: GridFrequencies) -> Tensor:
-        """The values at zero and others in all columns; where that at zero is infinite, what the others leave of it."""
-        values = self.in_all(at, frozenset(range(len(at.cell))))
-        left = self.total - 2.0 * values[..., 1:].sum(-1)
-        zero = torch.minimum(values[..., 0], left).clamp_min(0.0).unsqueeze(-1)
-        return torch.cat([zero, values[..., 1:]], dim=-1)
+        """The values at zero and others in all columns."""
+        return self.in_all(at, frozenset(range(len(at.cell))))
 
     def roots(self, at: GridFrequencies) -> Tensor:
         """The roots of :meth:`at_zero_and`, which are not zero, where they have no gradient."""
@@ -120,6 +144,30 @@ class SpectralWeights(NamedTuple):
                 'stationary ones of the same columns; use method="fourier" or "landmarks"'
             )
         return SpectralWeights(self.values * other.values, self.dims | other.dims, self.total * other.total)
+
+
+def variance_of_copies(kernel: Kernel, at: GridFrequencies, dims: frozenset[int] | None = None) -> Tensor:
+    """The variance (...) of the sum of a stationary kernel and its copies, as far as these are more than rounding.
+
+    :param dims: the columns that it depends on; default: all that it sees.
+    """
+    used = at if dims is None else at._replace(dims=tuple(sorted(dims)))
+    places = [at.dims.index(dim) for dim in used.dims]
+
+    def values(differences: Tensor) -> Tensor:
+        rows = differences.new_zeros(len(differences), len(at.dims))
+        rows[:, places] = differences
+        return accurate_values(kernel, rows, at.origin).squeeze(-1)
+
+    count = 2
+    while count < used.most_copies:
+        with torch.no_grad():
+            found = values(torch.cat([used.origin, torch.diag(count * used.periods)])).abs()
+        if float(found[..., 1:].max()) <= _NEGLIGIBLE * float(found[..., 0].max()):
+            break
+        count *= 2
+    copies = used.copies(count)
+    return values(used.origin).squeeze(-1) + values(copies[copies.any(-1)]).sum(-1)
 
 
 def no_density(kernel: object) -> ValueError:

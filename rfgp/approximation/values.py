@@ -31,10 +31,15 @@ def accurate_values(kernel: Kernel, x: Tensor, y: Tensor, diag: bool = False) ->
     return evaluate(*rows, *tensors.values())
 
 
-def accurate_variances(kernel: Kernel, differences: Tensor) -> Tensor:
-    """The values (..., n, T) of a stationary kernel of T outputs at differences (n, d), of each output with itself."""
+def accurate_blocks(kernel: Kernel, differences: Tensor) -> Tensor:
+    """The values (..., n, T, T) of a stationary kernel of T outputs at differences (n, d)."""
     dense = accurate_values(kernel, differences, torch.zeros_like(differences[:1]))
-    return dense.unflatten(-2, (len(differences), -1)).diagonal(dim1=-2, dim2=-1)
+    return dense.unflatten(-2, (len(differences), -1))
+
+
+def accurate_variances(kernel: Kernel, differences: Tensor) -> Tensor:
+    """Those of each output with itself, (..., n, T)."""
+    return accurate_blocks(kernel, differences).diagonal(dim1=-2, dim2=-1)
 
 
 class _Recomputed(torch.autograd.Function):

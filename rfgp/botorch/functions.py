@@ -24,6 +24,7 @@ from ..inference.noise.independent import IndependentNoise
 from ..inference.noise.known import KnownNoise
 from ..inference.posterior.normal_equations import NormalEquations
 from ..inference.posterior.regression import Regression
+from ..inference.posterior.residual_covariance import ResidualCovariance
 from ..inference.posterior.square_root import SquareRootPosterior
 from ..models import WeightSpaceGP
 from .observed import has_given_noise
@@ -44,6 +45,8 @@ class Functions(NamedTuple):
     outputs: tuple[int, ...]
     weights: SquareRootPosterior
     noise: Tensor
+    raises_noise: bool = False
+    """Whether what features lack is noise of observations, as on a Fourier grid."""
 
     @classmethod
     @torch.no_grad()
@@ -53,7 +56,7 @@ class Functions(NamedTuple):
         for module in (kernel, mean):
             module.requires_grad_(False)
             forget_priors(module)
-        return cls(kernel, mean, tuple(range(gp.num_outputs)), _weights(gp), _noise(gp))
+        return cls(kernel, mean, tuple(range(gp.num_outputs)), _weights(gp), _noise(gp), gp.raises_noise)
 
     @property
     def _is_correlated(self) -> bool:
@@ -67,9 +70,9 @@ class Functions(NamedTuple):
     def conditioned(self, x: Tensor, y: Tensor, noise: Tensor) -> Functions:
         """The functions given observations (..., q, m) at x (..., q, d), with noise covariances (..., q, m, m)."""
         residual = self._by_system(y.double() - self._prior_mean(x))
-        return self._replace(
-            weights=self.weights.conditioned(self._features(x), residual, self._blocks_by_system(noise))
-        )
+        missing = self._residual(x) if self.raises_noise else None
+        blocks = self._blocks_by_system(noise if missing is None else noise + missing)
+        return self._replace(weights=self.weights.conditioned(self._features(x), residual, blocks))
 
     def distribution(
         self, x: Tensor, noise: Tensor | None = None, units: tuple[Tensor, Tensor] | None = None
@@ -135,11 +138,11 @@ class Functions(NamedTuple):
 
     def _residual(self, x: Tensor) -> Tensor | None:
         """The prior variance that the features lack, as a covariance of every row, (..., q, m, m)."""
-        variance: Tensor | None = self.kernel.residual_variance(x)
-        if variance is None:
+        residual: ResidualCovariance | None = self.kernel.residual_covariance(x)
+        if residual is None:
             return None
-        by_output = variance.double().expand(*x.shape[:-2], -1).unflatten(-1, (x.shape[-2], -1))
-        return torch.diag_embed(by_output[..., list(self.outputs)])
+        blocks, outputs = residual.double().dense(), list(self.outputs)
+        return blocks.expand(*x.shape[:-1], *blocks.shape[-2:])[..., outputs, :][..., outputs]
 
     def _by_system(self, values: Tensor) -> Tensor:
         """Values (..., q, m) as (..., M, q, T)."""

@@ -67,7 +67,7 @@ def spectral_evidence(model: WeightSpaceGP) -> SpectralEvidence | None:
     if kernel.has_output_factor or kernel.is_complex or not any(p.requires_grad for p in _free_parameters(model)):
         return None
     noise = noise_model(model.likelihood)
-    if is_wide(kernel, noise):
+    if is_wide(kernel, noise) or model.contains_noise:
         return None
     if not isinstance(noise, IndependentNoise) or noise.is_complex or len(model.statistics.count) != 1:
         return None

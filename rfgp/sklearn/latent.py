@@ -39,5 +39,5 @@ def _dtype(model: Any) -> torch.dtype:
 
 def noise_variances(model: Any) -> Tensor:
     """The noise variances of the outputs, (T,)."""
-    variances: Tensor = model.noise.covariance().diagonal()
+    variances: Tensor = model.measured_noise.covariance().diagonal()
     return variances

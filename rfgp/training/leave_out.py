@@ -65,7 +65,7 @@ class LeaveOutObjective(WeightSpaceObjective):
         variances = model.noise.variances(checked_rows(model, x, y, noise, is_all=True))
         fitted = factor.functions(scalar, posterior.mean).flatten(-3)
         weights = (y.double() - mean_values(model.mean_module, x).double().squeeze(-1) - fitted) / variances
-        lack = kernel.residual_variance(x)
+        lack = None if model.raises_noise else kernel.residual_variance(x)  # which is noise of the rows already
         residual = torch.zeros_like(variances) if lack is None else lack.double()
         if self.groups is None:
             precision = (1.0 - posterior.function_variance(scalar, factor) / variances) / variances

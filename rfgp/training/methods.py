@@ -90,15 +90,16 @@ def _weight_space(task: Task, strategy: Maximization) -> tuple[Objective, Maximi
     if isinstance(strategy, Neighbors):
         return NeighborObjective(model, x, y, noise), strategy
     executor = strategy.executor if isinstance(strategy, Evidence) else None
+    is_on_grid = model.has_grid and model.summed_residual is None
     if executor is not None or not isinstance(x, Tensor | None):
         if not isinstance(strategy, Auto | Evidence):
             raise ValueError(
                 f'expected strategy="evidence" for batches from a loader, got {type(strategy).__name__}; pass tensors '
                 "x and y for it"
             )
-        ways = GridEvidence if model.sums_hold else Evidence
+        ways = GridEvidence if is_on_grid else Evidence
         return loader_objective(model, x, y, noise, executor), ways(initialize=strategy.initialize)
-    if model.sums_hold and isinstance(strategy, Auto | Evidence):
+    if is_on_grid and isinstance(strategy, Auto | Evidence):
         return WeightSpaceObjective(model, x, y, noise), GridEvidence(initialize=strategy.initialize)
     is_large = isinstance(x, Tensor) and x.dim() == 2 and len(x) > SMALL
     if isinstance(strategy, Auto) and (is_large or model.block_size is not None):

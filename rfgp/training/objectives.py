@@ -162,8 +162,8 @@ class WeightSpaceObjective(Objective):
         """The number of rows, times the variance of the function over that of the noise."""
         kernel = self.model.covar_module
         x, y, noise = self.data(random_rows(len(self.x), _SAMPLE))
-        of_likelihood = noise_model(self.model.likelihood, self.model.num_outputs if kernel.has_output_factor else None)
-        smallest = of_likelihood.smallest(checked_rows(self.model, x, y, noise))
+        rows = checked_rows(self.model, x, y, noise, is_measured=True)
+        smallest = self.model.measured_noise.smallest(rows)
         return self.num_rows * float(kernel.exact_kernel(x[:1], diag=True).max()) / smallest
 
     def remarks(self) -> list[str]:

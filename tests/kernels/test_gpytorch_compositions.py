@@ -32,6 +32,7 @@ from rfgp.approximation import with_features
 from rfgp.approximation.hooks.feature_operator import FeatureLinearOperator
 from rfgp.approximation.hooks.noisy_features import NoisyFeaturesLinearOperator
 from rfgp.approximation.hooks.prediction import FeaturePredictionStrategy
+from rfgp.inference.posterior.residual_covariance import ResidualCovariance
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -339,12 +340,13 @@ def test_roots_as_wide_as_the_matrix_are_not_put_beside_features():
 
 def test_sums_and_products_of_features_add_and_multiply_what_these_lack():
     first, second = torch.full((20,), 0.5), torch.full((20,), 0.25)
-    left = FeatureLinearOperator(root(3, 0), lambda: first)
-    right, plain = FeatureLinearOperator(root(4, 1), lambda: second), FeatureLinearOperator(root(2, 2))
-    close((left + right).residual_variance(), first + second)
-    close((left + plain).residual_variance(), first)
-    assert (plain + plain).residual_variance() is None and (plain * plain).residual_variance() is None
+    left = FeatureLinearOperator(root(3, 0), lambda: ResidualCovariance.of_variance(first))
+    right = FeatureLinearOperator(root(4, 1), lambda: ResidualCovariance.of_variance(second))
+    plain = FeatureLinearOperator(root(2, 2))
+    close((left + right).residual().variance(), first + second)
+    close((left + plain).residual().variance(), first)
+    assert (plain + plain).residual() is None and (plain * plain).residual() is None
     variances = [part.to_dense().diagonal() for part in (left, right)]
     expected = (variances[0] + first) * (variances[1] + second) - variances[0] * variances[1]
-    close((left * right).residual_variance(), expected)
-    close((left * plain).residual_variance(), first * plain.to_dense().diagonal())
+    close((left * right).residual().variance(), expected)
+    close((left * plain).residual().variance(), first * plain.to_dense().diagonal())

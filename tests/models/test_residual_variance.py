@@ -230,7 +230,10 @@ def test_several_outputs_in_both_models():
         latent = reference.posterior(x)
         factor = reference.covar_module.output_factor()
         root = reference.weight_posterior().function_root(reference.covar_module.scalar_features(x), factor)
-        expected = root @ root.mT + torch.diag(reference.covar_module.residual_variance(x))
+        blocks = reference.covar_module.residual_covariance(x).dense()
+        expected = root @ root.mT + torch.block_diag(*blocks)
+        torch.testing.assert_close(reference.covar_module.residual_variance(x), torch.block_diag(*blocks).diagonal())
+        assert float(blocks[:, 0, 1].abs().min()) > 0.0
         for found in (latent, model(x)):
             torch.testing.assert_close(found.covariance_matrix, expected)
             torch.testing.assert_close(found.variance.flatten(), expected.diagonal())

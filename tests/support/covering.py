@@ -15,7 +15,7 @@ def covering(items: list) -> list:
     :param items: the cases of one test, as pytest collects them.
     """
     values = {item: shown(item) for item in items}
-    kept = {item for item in items if item.get_closest_marker("smoke") is not None or not values[item]}
+    kept = {item for item in items if is_always_run(item) or not values[item]}
     seen = set().union(*(values[item] for item in kept))
     for number in range(max(map(len, values.values()), default=0), 0, -1):
         for item in items:
@@ -23,6 +23,11 @@ def covering(items: list) -> list:
                 kept.add(item)
                 seen |= values[item]
     return [item for item in items if item in kept]
+
+
+def is_always_run(item: Any) -> bool:
+    """Whether a case runs whatever others show."""
+    return any(item.get_closest_marker(name) is not None for name in ("smoke", "every_case"))
 
 
 def shown(item: Any) -> set[tuple[str, Hashable]]:

@@ -11,6 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..._support import checks
+from ...inference.posterior.residual_covariance import ResidualCovariance
 from ...kernels.input_transform import InputTransformKernel, TransformsInputs
 from ..family import Family, approximates, family
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_parts
@@ -50,8 +51,8 @@ class FeatureInputKernel(TransformsInputs, RandomFeatureKernel):
         moments: KernelMoments | None = self.base_kernel.moments(self.coordinates(x), self.coordinates(y))
         return moments
 
-    def active_residual_variance(self, x: Tensor) -> Tensor | None:
-        residual: Tensor | None = self.base_kernel.residual_variance(self.coordinates(x))
+    def active_residual(self, x: Tensor) -> ResidualCovariance | None:
+        residual: ResidualCovariance | None = self.base_kernel.residual_covariance(self.coordinates(x))
         return residual
 
     def output_factor(self, operator: Any = None) -> Any:

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..._support import checks
 from ...functionals import Operator
 from ...inference import OutputFactor
+from ...inference.posterior.residual_covariance import ResidualCovariance
 from ...kernels.decomposable import DecomposableKernel
 from ...kernels.task_covariance import dense_covariance
 from ...linalg import cholesky
@@ -79,11 +80,9 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
         mean = (moments.mean[..., :, None, :, None] * tasks[:, None, :]).flatten(-2).flatten(-3, -2)
         return KernelMoments(mean, moments.variance * tasks.square().sum((-2, -1))[..., None, None])
 
-    def active_residual_variance(self, x: Tensor) -> Tensor | None:
-        residual = self.data_covar_module.active_residual_variance(x)
-        if residual is None:
-            return None
-        return (residual.unsqueeze(-1) * dense_covariance(self.task_covar_module).diagonal()).flatten(-2)
+    def active_residual(self, x: Tensor) -> ResidualCovariance | None:
+        residual: ResidualCovariance | None = self.data_covar_module.active_residual(x)
+        return None if residual is None else residual.times(dense_covariance(self.task_covar_module))
 
     def output_factor(self, operator: Operator | None = None) -> OutputFactor:
         """The Cholesky factor of the covariance of the tasks, times the root of the data kernel's output scale."""
@@ -148,7 +147,7 @@ class MultitaskFamily(WrapperFamily):
         check_no_operator(operator)
         scalar, tasks = self.inner.spectral_weights(at), dense_covariance(self.kernel.task_covar_module).double()
         values = scalar.roots(at)[..., None, None] * cholesky(tasks)
-        return SpectralFactor(values, scalar.total.unsqueeze(-1) * tasks.diagonal())
+        return SpectralFactor(values, scalar.total[..., None, None] * tasks)
 
     def around(self, kernel: Any) -> FeatureMultitaskKernel:
         return FeatureMultitaskKernel(kernel, self.kernel)

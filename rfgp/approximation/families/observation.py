@@ -14,6 +14,7 @@ from torch import Tensor
 from ..._support import checks
 from ..._support.torch_names import has_values
 from ...functionals.observations import ObservationRows, split
+from ...inference.posterior.residual_covariance import ResidualCovariance
 from ...kernels.observation import ObservationKernel, ObservesRows, has_derivatives
 from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, approximates, family
@@ -93,7 +94,7 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
     def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
         return self.feature_parameters() if self.summed_amplitudes is None else iter(())
 
-    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+    def active_residual(self, x: Tensor) -> ResidualCovariance | None:
         """What a grid of frequencies cuts off; rows that differ in their place alone have one prior variance."""
         if self._grid is None:
             return None
@@ -102,7 +103,8 @@ class FeatureObservationKernel(ObservesRows, RandomFeatureKernel):
         distinct, number = torch.unique(kinds.flatten(0, -2), dim=0, return_inverse=True)
         prior = self.exact_kernel.forward(distinct, distinct, diag=True)[..., number.reshape(x.shape[:-1])]
         missing: Tensor = prior - self.active_features(x).square().sum(-1)
-        return missing.clamp_min(torch.finfo(missing.dtype).tiny)  # not zero, where its root has no gradient
+        missing = missing.clamp_min(torch.finfo(missing.dtype).tiny)  # not zero, where its root has no gradient
+        return ResidualCovariance.of_variance(missing)
 
     @property
     def _grid(self) -> FrequencyGrid | None:

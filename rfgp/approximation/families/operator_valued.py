@@ -29,7 +29,7 @@ from ..random_feature_kernel import RandomFeatureKernel
 from ..request import Request
 from ..spectral_factor import SpectralFactor
 from ..spectral_weights import GridFrequencies, no_density
-from ..values import accurate_variances
+from ..values import accurate_blocks
 from .leaf import LeafFamily
 
 _LENGTHSCALES = 8.0
@@ -121,12 +121,17 @@ class OperatorFamily(LeafFamily):
         return grid_kernel(self.kernel, request, FieldGridKernel)
 
     def spectral_factor(self, at: GridFrequencies, operator: Operator | None = None) -> SpectralFactor:
-        scalar = family(self.kernel.scalar_kernel).spectral_weights(at)
+        scalar_family: Any = family(self.kernel.scalar_kernel)
+        scalar = scalar_family.spectral_weights(at)
         factor = self.factor(at.seen, operator)
         is_zero = (at.seen == 0.0).all(-1)[:, None, None]
         factor = torch.where(is_zero & factor.isnan(), 0.0, factor)  # potentials are known up to a constant
         reach = _LENGTHSCALES * float(self.kernel.scalar_kernel.lengthscale.detach().max())
-        total = accurate_variances(self.kernel, at.copies_within(reach)).sum(-2)
+        at_zero = factor[..., :1, :, :]
+        aliased = scalar_family.sampled_density(at)[..., 0] - scalar.values[..., 0]  # which the weight of zero lacks
+        product = (at_zero @ at_zero.mH).squeeze(-3)
+        product = product.real if product.is_complex() else product
+        total = accurate_blocks(self.kernel, at.copies_within(reach)).sum(-3) - aliased[..., None, None] * product
         return SpectralFactor(scalar.roots(at)[..., None, None] * factor, total)
 
     def moments(self, feature_map: FeatureMap, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:

@@ -14,6 +14,7 @@ from gpytorch.kernels import Kernel, ProductKernel
 from torch import Tensor
 
 from ..._support import checks
+from ...inference.posterior.residual_covariance import ResidualCovariance
 from ..family import approximates, family
 from ..grid_kernel import FourierGridKernel, grid_kernel
 from ..map_holder import map_holders
@@ -21,7 +22,8 @@ from ..random_feature_kernel import RandomFeatureKernel, check_parts
 from ..request import Request
 from ..shared_priors import count_priors_once
 from ..shared_weights import have_common_weights
-from ..spectral_weights import GridFrequencies, SpectralWeights, convolved, no_density
+from ..spectral_weights import GridFrequencies, SpectralWeights, convolved, no_density, variance_of_copies
+from ..values import accurate_values
 from ..waves import Waves
 from .composite import CompositeFamily, CompositeKernel
 from .sum import FeatureSumKernel, approximated_terms
@@ -95,7 +97,7 @@ class FeatureProductKernel(CompositeKernel, ProductKernel):
         factors = [*(reduce(Waves.elementwise, group) for group in groups.values()), *others] or [real.pop()]
         return reduce(Waves.kronecker, [*factors, *(waves.symmetric() for waves in real)])
 
-    def active_residual_variance(self, x: Tensor) -> Tensor | None:
+    def active_residual(self, x: Tensor) -> ResidualCovariance | None:
         r"""The difference :math:`\prod_i (v_i + r_i) - \prod_i v_i` for variances v and residuals r of the parts."""
         residuals = [kernel.residual_variance(x) for kernel in self.parts]
         if all(residual is None for residual in residuals):
@@ -105,7 +107,7 @@ class FeatureProductKernel(CompositeKernel, ProductKernel):
             variance, lacking = kernel(x, diag=True), x.new_zeros(()) if residual is None else residual
             missing = missing * (variance + lacking) + product * lacking
             product = product * variance
-        return missing
+        return ResidualCovariance.of_variance(missing)
 
     def _with(self, kernels: list[Kernel]) -> FeatureProductKernel:
         return FeatureProductKernel(*kernels, is_complex=self._is_complex).train(self.training)
@@ -162,7 +164,13 @@ class ProductFamily(CompositeFamily):
             if not weights.dims.issuperset(dims):
                 raise no_density(self.kernel)
             weights = weights._replace(values=convolved(weights.values, lines, shares))
-        return weights
+        if not periodic or at.is_shifted:
+            return weights
+        prior = accurate_values(self.kernel, at.origin, at.origin, diag=True).squeeze(-1)
+        seen = at._replace(dims=tuple(sorted(weights.dims)))
+        is_zero = (seen.seen.abs() < 0.5 * seen.cell[list(seen.dims)]).all(-1)
+        zero = weights.values[..., is_zero][..., 0]
+        return weights.with_variance(prior, variance_of_copies(self.kernel, at, weights.dims) - zero, seen)
 
     def approximate(self, request: Request) -> RandomFeatureKernel:
         request.check_no_map(self.kernel)

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..._support import checks
 from ...functionals import Operator
 from ...inference import OutputFactor
+from ...inference.posterior.residual_covariance import ResidualCovariance
 from ...kernels.scale import SharedScaleKernel, scale_alone, with_scale_of
 from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, approximates, family
@@ -87,9 +88,9 @@ class FeatureScaleKernel(RandomFeatureKernel, SharedScaleKernel):
         moments, scale = self.base_kernel.active_moments(x, y), self.outputscale[..., None, None]
         return None if moments is None else KernelMoments(scale * moments.mean, scale.square() * moments.variance)
 
-    def active_residual_variance(self, x: Tensor) -> Tensor | None:
-        residual = self.base_kernel.active_residual_variance(x)
-        return None if residual is None else self.outputscale.unsqueeze(-1) * residual
+    def active_residual(self, x: Tensor) -> ResidualCovariance | None:
+        residual: ResidualCovariance | None = self.base_kernel.active_residual(x)
+        return None if residual is None else residual.scaled(self.outputscale)
 
     def active_waves(self, input_dim: int) -> Waves:
         return self.base_kernel.active_waves(input_dim).scaled(self.outputscale.sqrt())

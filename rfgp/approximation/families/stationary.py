@@ -28,7 +28,7 @@ from ..method import Method
 from ..power_series import exponential_series, maclaurin
 from ..reference_tensor import reference_tensor
 from ..request import Request
-from ..spectral_weights import GridFrequencies, SpectralWeights, no_density
+from ..spectral_weights import GridFrequencies, SpectralWeights, no_density, variance_of_copies
 from ..values import accurate_values
 from .leaf import LeafFamily
 
@@ -74,15 +74,40 @@ class FourierFamily(LeafFamily):
     def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
         if not self.is_shift_invariant:
             raise no_density(self.kernel)
+        values = self.sampled_density(at)
+        weights = SpectralWeights(values, frozenset(at.dims), torch.zeros_like(values[..., 0]))
+        if at.is_shifted:  # inside a product, which says what its variance is
+            return weights
+        prior = accurate_values(self.kernel, at.origin, at.origin, diag=True).squeeze(-1)
+        beside_zero = self._beside_zero(at)
+        if beside_zero is None:
+            beside_zero = variance_of_copies(self.kernel, at) - values[..., 0]
+        return weights.with_variance(prior, beside_zero, at)
+
+    def sampled_density(self, at: GridFrequencies) -> Tensor:
+        """The density at frequencies times the volume of a cell, (..., J)."""
+        scaling = self._scaling(at)
+        frequencies = torch.linalg.solve(scaling, at.seen.mT).mT
+        density = self.spectrum.density_at(frequencies, **self._parameters())
+        return density * (at.volume / torch.linalg.det(scaling).abs()).unsqueeze(-1)
+
+    def _beside_zero(self, at: GridFrequencies) -> Tensor | None:
+        """The weights of all frequencies of a grid but zero, in closed form; None where there is none."""
+        scaling = self._scaling(at)
+        scales = scaling.diagonal(dim1=-2, dim2=-1)
+        if not torch.equal(scaling, torch.diag_embed(scales)):
+            return None
+        return self.spectrum.beside_zero(scales.abs() * at.periods, **self._parameters())
+
+    def _scaling(self, at: GridFrequencies) -> Tensor:
+        """The matrix (..., d, d) by which rows of inputs are scaled."""
         like = reference_tensor(self.kernel)
         identity = torch.eye(len(at.dims), dtype=like.dtype, device=like.device)
-        scaling = self.scaled(identity).double()
-        frequencies = torch.linalg.solve(scaling, at.seen.mT).mT
-        parameters = {name: value.double() for name, value in self.hyperparameters().items()}
-        density = self.spectrum.density_at(frequencies, **parameters)
-        values = density * (at.volume / torch.linalg.det(scaling).abs()).unsqueeze(-1)
-        total = accurate_values(self.kernel, at.copies, torch.zeros_like(at.copies[:1])).sum((-2, -1))
-        return SpectralWeights(values, frozenset(at.dims), total)
+        scaling: Tensor = self.scaled(identity).double()
+        return scaling
+
+    def _parameters(self) -> dict[str, Tensor]:
+        return {name: value.double() for name, value in self.hyperparameters().items()}
 
     def hyperparameters(self, feature_map: FeatureMap | None = None) -> dict[str, Tensor]:
         """Parameters of the kernel that the spectral density takes; differentiable."""
@@ -142,21 +167,14 @@ class RationalQuadraticFamily(FourierFamily):
     def hyperparameters(self, feature_map: FeatureMap | None = None) -> dict[str, Tensor]:
         return {"alpha": self.kernel.alpha.squeeze(-1)}
 
-    def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
-        """Those of the density, but at zero the mass of a ball of the volume of a cell where tails are long.
-
-        There the density is infinite, or the copies of the kernel add up to much.
-        """
-        weights, dim = super().spectral_weights(at), len(at.dims)
-        alpha = self.kernel.alpha.squeeze(-1).double()
-        if float(alpha.min()) > dim:
-            return weights
-        like = reference_tensor(self.kernel)
-        volume = at.volume / torch.linalg.det(self.scaled(torch.eye(dim, dtype=like.dtype, device=like.device))).abs()
+    def sampled_density(self, at: GridFrequencies) -> Tensor:
+        """The density times the volume of a cell; at zero, where it may be infinite, the mass of a ball of a cell."""
+        values, dim = super().sampled_density(at), len(at.dims)
+        volume = at.volume / torch.linalg.det(self._scaling(at)).abs()
         ball = math.pi ** (0.5 * dim) / math.gamma(0.5 * dim + 1.0)
-        zero = RationalQuadratic().mass_around_zero((volume.double() / ball) ** (1.0 / dim), dim, alpha)
-        values = torch.cat([zero.unsqueeze(-1), weights.values[..., 1:]], dim=-1)
-        return weights._replace(values=values, total=torch.ones_like(weights.total))
+        alpha = self.kernel.alpha.squeeze(-1).double()
+        zero = RationalQuadratic().mass_around_zero((volume / ball) ** (1.0 / dim), dim, alpha)
+        return torch.where((at.seen == 0.0).all(-1), zero.unsqueeze(-1), values)
 
 
 @approximates(RBFKernel)

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ...functionals import Operator
 from ...inference import OutputFactor
+from ...inference.posterior.residual_covariance import ResidualCovariance
 from ..family import family
 from ..field_grid_kernel import FieldGridKernel
 from ..grid_kernel import FourierGridKernel, grid_kernel
@@ -72,9 +73,9 @@ class FeatureSumKernel(CompositeKernel, AdditiveKernel):
             return None
         return KernelMoments(*[reduce(torch.add, values) for values in zip(*moments_of_parts, strict=True)])
 
-    def active_residual_variance(self, x: Tensor) -> Tensor | None:
-        residuals = [kernel.residual_variance(x) for kernel in self.parts]
-        return reduce(torch.add, lacking) if (lacking := [r for r in residuals if r is not None]) else None
+    def active_residual(self, x: Tensor) -> ResidualCovariance | None:
+        residuals = [residual for part in self.parts if (residual := part.residual_covariance(x)) is not None]
+        return reduce(ResidualCovariance.plus, residuals) if residuals else None
 
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
         if not self.has_output_factor:

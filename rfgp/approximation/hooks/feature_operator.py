@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ...inference import OutputFactor
 from ...inference.posterior.covariance import RootCovariance
+from ...inference.posterior.residual_covariance import ResidualCovariance
 from .noisy_features import NoisyFeaturesLinearOperator, num_outputs, operator_noise
 from .output_features import OutputFeatures
 
@@ -37,9 +38,9 @@ def _scaled(features: LinearOperator, scale: Tensor) -> Tensor | LinearOperator:
     return features.to_dense() * scale[..., None, None]
 
 
-def _scaled_residual(operator: FeatureLinearOperator, scale: Tensor) -> Tensor | None:
-    residual = operator.residual_variance()
-    return None if residual is None else scale.unsqueeze(-1) * residual
+def _scaled_residual(operator: FeatureLinearOperator, scale: Tensor) -> ResidualCovariance | None:
+    residual = operator.residual()
+    return None if residual is None else residual.scaled(scale)
 
 
 _MANY = 1024
@@ -63,31 +64,34 @@ def _broadcast(left: RootLinearOperator, right: RootLinearOperator) -> list[Tens
     return [root.expand(*batch, *root.shape[-2:]) for root in roots]
 
 
-def _residual_of(operator: RootLinearOperator) -> Tensor | None:
-    return operator.residual_variance() if isinstance(operator, FeatureLinearOperator) else None
+def _residual_of(operator: RootLinearOperator) -> ResidualCovariance | None:
+    return operator.residual() if isinstance(operator, FeatureLinearOperator) else None
 
 
-def _residual_of_sum(left: RootLinearOperator, right: RootLinearOperator) -> Tensor | None:
+def _residual_of_sum(left: RootLinearOperator, right: RootLinearOperator) -> ResidualCovariance | None:
     residuals = [residual for part in (left, right) if (residual := _residual_of(part)) is not None]
-    return functools.reduce(torch.add, residuals) if residuals else None
+    return functools.reduce(ResidualCovariance.plus, residuals) if residuals else None
 
 
-def _residual_of_product(left: RootLinearOperator, right: RootLinearOperator) -> Tensor | None:
+def _residual_of_product(left: RootLinearOperator, right: RootLinearOperator) -> ResidualCovariance | None:
     residuals = [_residual_of(part) for part in (left, right)]
     if all(residual is None for residual in residuals):
         return None
     first, second = left.diagonal(dim1=-1, dim2=-2), right.diagonal(dim1=-1, dim2=-2)
-    first_residual, second_residual = (first.new_zeros(()) if residual is None else residual for residual in residuals)
-    return first_residual * second + first * second_residual + first_residual * second_residual
+    first_residual, second_residual = (first.new_zeros(()) if r is None else r.variance() for r in residuals)
+    missing = first_residual * second + first * second_residual + first_residual * second_residual
+    return ResidualCovariance.of_variance(missing)
 
 
 class FeatureLinearOperator(LowRankRootLinearOperator):
     r"""The kernel matrix :math:`\Phi \Phi^\top` of features (..., N, D); sums with a diagonal are solved in float64.
 
-    ``residual`` returns the prior variance (..., N) that truncated features lack.
+    ``residual`` returns what truncated features lack of the prior covariance at every point.
     """
 
-    def __init__(self, root: Tensor | LinearOperator, residual: Callable[[], Tensor | None] | None = None) -> None:
+    def __init__(
+        self, root: Tensor | LinearOperator, residual: Callable[[], ResidualCovariance | None] | None = None
+    ) -> None:
         super().__init__(root)
         self._residual = residual
 
@@ -95,8 +99,8 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         """The operator itself, which is evaluated already."""
         return self
 
-    def residual_variance(self) -> Tensor | None:
-        """The variance that the features lack, (..., N), or None. It is no part of the matrix."""
+    def residual(self) -> ResidualCovariance | None:
+        """What the features lack of the prior covariance at every point, or None. It is no part of the matrix."""
         return None if self._residual is None else self._residual()
 
     def parts(self) -> tuple[Tensor, OutputFactor]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..._support import checks
 from ..._support.torch_names import are_equal
+from ...inference.posterior.residual_covariance import ResidualCovariance
 from ..map_holder import maps_kept_on_error
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, LazyFeatureCrossLinearOperator
 from .output_features import OutputFeatures
@@ -26,7 +27,7 @@ def kernel_matrix(kernel: Any, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | L
         left, right = _pair(kernel, x1, None if same else x2)
         return (to_dense(left) * to_dense(right)).sum(-1)
     if same:
-        residual = functools.partial(kernel.active_residual_variance, x1)
+        residual = functools.partial(kernel.active_residual, x1)
         return FeatureLinearOperator(_pair(kernel, x1, None)[0], residual)
     outputs = kernel.num_outputs_per_input(x1, x2)
     batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], kernel.batch_shape)
@@ -37,23 +38,26 @@ def kernel_matrix(kernel: Any, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | L
 def with_residual(
     kernel: Any, matrix: Tensor | LinearOperator, x1: Tensor, x2: Tensor, diag: bool
 ) -> Tensor | LinearOperator:
-    """A matrix of selected inputs, or its diagonal, and the variance that the features leave over at equal inputs."""
-    residual: Tensor | None = kernel.active_residual_variance(x1)
+    """A matrix of selected inputs, or its diagonal, and the covariance that the features leave over at equal inputs."""
+    residual: ResidualCovariance | None = kernel.active_residual(x1)
     if residual is None:
         return matrix
     same = _are_same(x1, x2)
     if diag:
-        equal = residual.new_ones(()) if same else (x1 == x2).all(-1).to(residual)
-        return to_dense(matrix) + residual * equal
-    if same:
-        diagonal: LinearOperator = matrix + DiagLinearOperator(residual.expand(matrix.shape[:-1]))
+        variance = residual.variance()
+        if same:
+            return to_dense(matrix) + variance
+        is_equal = (x1 == x2).all(-1).to(variance)
+        return to_dense(matrix) + variance * is_equal.repeat_interleave(residual.num_outputs, -1)
+    if same and residual.num_outputs == 1:
+        diagonal: LinearOperator = matrix + DiagLinearOperator(residual.variance().expand(matrix.shape[:-1]))
         return diagonal
     places = _places(x1, x2)
     if not bool(torch.isin(*places).any()):
         return matrix
-    first, second = (_of_outputs(part, kernel.num_outputs_per_input(x1, x2)) for part in places)
-    is_equal = first.unsqueeze(-1) == second.unsqueeze(-2)
-    return to_linear_operator(to_dense(matrix) + residual.unsqueeze(-1) * is_equal)
+    is_equal = (places[0].unsqueeze(-1) == places[1].unsqueeze(-2)).to(residual.variances)
+    blocks = torch.einsum("...ntu,...nm->...ntmu", residual.dense(), is_equal).flatten(-2).flatten(-3, -2)
+    return to_linear_operator(to_dense(matrix) + blocks)
 
 
 def _are_same(x1: Tensor, x2: Tensor) -> bool:
@@ -65,11 +69,6 @@ def _places(x1: Tensor, x2: Tensor) -> tuple[Tensor, Tensor]:
     rows = torch.cat([x.detach().reshape(-1, x.shape[-1]) for x in (x1, x2)])
     first, second = rows.unique(dim=0, return_inverse=True)[1].split([x.shape[:-1].numel() for x in (x1, x2)])
     return first.view(x1.shape[:-1]), second.view(x2.shape[:-1])
-
-
-def _of_outputs(places: Tensor, count: int) -> Tensor:
-    """Numbers (..., N T) of all outputs at inputs with numbers (..., N)."""
-    return (count * places.unsqueeze(-1) + torch.arange(count, device=places.device)).flatten(-2)
 
 
 def _cross(kernel: Any, x1: Tensor, x2: Tensor) -> LinearOperator:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...features import FeatureMap
 from ...inference import GaussianPosterior
-from ...inference.posterior.covariance import WeightSpaceCovariance, plus_residual
+from ...inference.posterior.covariance import WeightSpaceCovariance
 from ..width_warning import warn_of_width
 from .feature_operator import FeatureLinearOperator, PosteriorLinearOperator
 from .noisy_features import NoisyFeaturesLinearOperator
@@ -96,12 +96,12 @@ class FeaturePredictionStrategy(DefaultPredictionStrategy):
         mean = test_mean + values.flatten(-3).to(test_mean.dtype)
         if settings.skip_posterior_variances.on():
             return mean, ZeroLinearOperator(*mean.shape, mean.shape[-1], dtype=mean.dtype, device=mean.device)
-        residual = prior.residual_variance()
+        residual = prior.residual()
         if factor.num_outputs > 1 or isinstance(prior.root, OutputFeatures):
             covariance = WeightSpaceCovariance(scalar, posterior, factor, _identity)
-            return mean, plus_residual(covariance, residual)
+            return mean, covariance if residual is None else residual.added_to(covariance)
         root = PosteriorLinearOperator(posterior.function_root(scalar, factor).to(scalar.dtype))
-        return mean, root if residual is None else root.add_diagonal(residual)
+        return mean, root if residual is None else root.add_diagonal(residual.variance())
 
     def get_fantasy_strategy(
         self,

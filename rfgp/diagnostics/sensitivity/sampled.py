@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from itertools import combinations
 from typing import Any
@@ -12,6 +13,7 @@ from torch.quasirandom import SobolEngine
 
 from ...approximation import LandmarkKernel
 from ...approximation.reference_tensor import reference_tensor
+from ...inference.posterior.residual_covariance import ResidualCovariance
 from .closed_form import PartialVariances
 from .inputs import InputDistribution, points
 from .residual import ResidualFunctions
@@ -36,14 +38,17 @@ class SampledFunctions:
         values = values.mT if self.model.noise.is_batched else values
         if self.residual is not None:
             return values + self.residual(x)
-        parts = [
-            part.covar_module.residual_variance(x) for part in (self.model, *self.model.further_draws.of(self.model))
-        ]
-        variances = [part.mT if part.dim() > 1 else part.reshape(len(x), -1) for part in parts if part is not None]
-        if not variances:
+        draws = self.model, *self.model.further_draws.of(self.model)
+        parts = [part.covar_module.residual_covariance(x) for part in draws]
+        residual = functools.reduce(ResidualCovariance.plus, parts) if None not in parts else None
+        if residual is None:
             return values
-        deviations = torch.stack(variances).mean(0).sqrt().expand(len(x), values.shape[2:].numel())
-        return values + deviations.reshape(values.shape[1:]) * torch.randn_like(values)
+        mean = residual.scaled(residual.variances.new_ones(()) / len(parts))
+        if self.model.noise.is_batched:
+            deviations = mean.variance().sqrt()
+            deviations = deviations.mT if deviations.dim() > 1 else deviations.unsqueeze(-1)
+            return values + deviations * torch.randn_like(values)
+        return values + mean.draws(len(values)).reshape(values.shape)
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> Tensor:

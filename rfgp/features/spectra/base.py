@@ -64,6 +64,15 @@ class Spectrum(abc.ABC):
             "Fourier features"
         )
 
+    def beside_zero(self, periods: Tensor, **hyperparameters: Tensor) -> Tensor | None:
+        r"""The weights of all frequencies of a grid but zero, (...); None where there is no closed form.
+
+        .. math:: \sum_{j \ne 0} S(\omega_j) \prod_a \frac{2 \pi}{p_a}, \qquad \omega_{ja} = \frac{2 \pi j_a}{p_a}
+
+        :param periods: p, of scaled inputs, (..., d), in float64.
+        """
+        return None
+
 
 class IsotropicSpectrum(Spectrum):
     """A spectral density with uniform directions: w = radius times direction, and directions may be orthogonal."""

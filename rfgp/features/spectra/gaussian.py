@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from ...linalg import sampling
 from .base import IsotropicSpectrum
+from .lattice import gaussian_beside_zero
 
 
 @dataclass(frozen=True)
@@ -34,3 +35,6 @@ class Gaussian(IsotropicSpectrum):
 
     def density_at(self, w: Tensor, **hyperparameters: Tensor) -> Tensor:
         return torch.exp(-0.5 * w.square().sum(-1)) * (2.0 * math.pi) ** (-0.5 * w.shape[-1])
+
+    def beside_zero(self, periods: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return gaussian_beside_zero(periods.square())

@@ -11,6 +11,7 @@ from torch import Generator, Tensor
 
 from ...linalg import sampling
 from .base import Spectrum
+from .lattice import laplace_beside_zero
 
 
 @dataclass(frozen=True)
@@ -39,3 +40,6 @@ class Laplace(Spectrum):
 
     def density_at(self, w: Tensor, **hyperparameters: Tensor) -> Tensor:
         return (math.pi * (1.0 + w.square())).reciprocal().prod(-1)
+
+    def beside_zero(self, periods: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return laplace_beside_zero(periods)

@@ -12,7 +12,9 @@ from torch import Generator, Tensor
 from ..._support import checks
 from ...linalg import sampling
 from .base import IsotropicSpectrum
+from .lattice import mixture_beside_zero
 from .polar import chi_ratio_radius, polar
+from .special_functions import gamma_quadrature
 
 
 @dataclass(frozen=True)
@@ -50,3 +52,7 @@ class Matern(IsotropicSpectrum):
         half, order = 0.5 * w.shape[-1], self.nu + 0.5 * w.shape[-1]
         constant = math.gamma(order) / (math.gamma(self.nu) * (2.0 * math.pi * self.nu) ** half)
         return constant * (1.0 + w.square().sum(-1) / (2.0 * self.nu)) ** -order
+
+    def beside_zero(self, periods: Tensor, **hyperparameters: Tensor) -> Tensor:
+        logs, log_shares = gamma_quadrature(periods.new_tensor(self.nu))  # of the inverse variance of the frequencies
+        return mixture_beside_zero(periods, -logs, log_shares)

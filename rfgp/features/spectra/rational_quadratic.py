@@ -12,7 +12,8 @@ from torch import Generator, Tensor
 from ..._support import checks
 from ...linalg import sampling
 from .base import IsotropicSpectrum
-from .special_functions import gamma_root
+from .lattice import mixture_beside_zero
+from .special_functions import gamma_quadrature, gamma_root
 
 
 @dataclass(frozen=True)
@@ -57,25 +58,19 @@ class RationalQuadratic(IsotropicSpectrum):
     def density_at(self, w: Tensor, **hyperparameters: Tensor) -> Tensor:
         """The Gaussian densities of gamma-distributed variances, summed by the trapezoidal rule in log variances."""
         alpha = self._alpha(w, hyperparameters)
-        logs = _quadrature(alpha.detach()).to(w)
-        log_shares = torch.log_softmax(alpha[..., None] * (logs - logs.exp()), dim=-1)
+        logs, log_shares = gamma_quadrature(alpha)
         square, dim = w.square().sum(-1, keepdim=True), w.shape[-1]
         log_values = -0.5 * (square * (-logs).exp() + dim * (logs + math.log(2.0 * math.pi)))
         return torch.exp(log_shares[..., None, :] + log_values).sum(-1)
 
     def mass_around_zero(self, radius: Tensor, dim: int, alpha: Tensor) -> Tensor:
         """The integral of the density over a ball (...), which is finite where the density at its center is not."""
-        logs = _quadrature(alpha.detach()).to(radius)
-        shares = torch.softmax(alpha[..., None] * (logs - logs.exp()), dim=-1)
+        logs, log_shares = gamma_quadrature(alpha)
         inside = torch.special.gammainc(torch.full_like(logs, 0.5 * dim), 0.5 * radius[..., None].square() / logs.exp())
-        return (shares * inside).sum(-1)
+        return (log_shares.exp() * inside).sum(-1)
+
+    def beside_zero(self, periods: Tensor, **hyperparameters: Tensor) -> Tensor:
+        return mixture_beside_zero(periods, *gamma_quadrature(self._alpha(periods, hyperparameters)))
 
     def _alpha(self, like: Tensor, hyperparameters: dict[str, Tensor]) -> Tensor:
         return hyperparameters["alpha"] if "alpha" in hyperparameters else like.new_full((), self.alpha)
-
-
-def _quadrature(alpha: Tensor) -> Tensor:
-    """Logarithms of the variance, equispaced, that hold all but 1e-13 of the gamma distributions of shapes alpha."""
-    smallest, largest = float(alpha.min()), float(alpha.max())
-    width, step = 30.0 / smallest + math.sqrt(60.0 / smallest), min(0.4, 0.8 / math.sqrt(largest))
-    return torch.arange(-width, math.log1p(width), step, dtype=torch.float64)

@@ -14,10 +14,11 @@ from ... import linalg
 from ..._support import checks
 from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
 from ...linalg import GramGradients, joined, largest_square, product_dtype, row_chunks
-from ..posterior.covariance import WeightSpaceCovariance, plus_residual
+from ..posterior.covariance import WeightSpaceCovariance
 from ..posterior.factor import KroneckerFactor
 from ..posterior.posterior import GaussianPosterior
 from ..posterior.products import feature_product
+from ..posterior.residual_covariance import ResidualCovariance
 from ..sums.row_gradients import Pairs
 from ..sums.summation import sum_over_rows
 from .latent_terms import LatentLikelihood, Terms
@@ -122,13 +123,17 @@ class LatentFunctions:
         parts = (feature_product(features(x[..., rows, :]), weights) for rows in chunks)
         values = checks.no_overflow(joined(parts, x.shape[-2]), x) + self.mean_at(x)
         covariance = WeightSpaceCovariance(x.clone(), posterior, factor, features)
-        residual: Tensor | None = self.kernel.residual_variance(x)
-        if self.likelihood.num_functions == 1 and not self.kernel.has_output_factor:
-            return MultivariateNormal(values.squeeze(-1).to(x.dtype), plus_residual(covariance, residual))
+        residual: ResidualCovariance | None = self.kernel.residual_covariance(x)
         if residual is not None and not self.kernel.has_output_factor:
-            residual = residual.mT if residual.dim() == x.dim() else residual.unsqueeze(-1)
-            residual = residual.expand(*x.shape[:-1], self.likelihood.num_functions).flatten(-2)
-        return MultitaskMultivariateNormal(values.to(x.dtype), plus_residual(covariance, residual))
+            variance = residual.variance()
+            by_function = variance.mT if variance.dim() == x.dim() else variance.unsqueeze(-1)
+            count = self.likelihood.num_functions
+            units = torch.diag_embed(torch.eye(count, dtype=x.dtype, device=x.device))
+            residual = ResidualCovariance(by_function.expand(*x.shape[:-1], count), units)
+        total = covariance if residual is None else residual.added_to(covariance)
+        if self.likelihood.num_functions == 1 and not self.kernel.has_output_factor:
+            return MultivariateNormal(values.squeeze(-1).to(x.dtype), total)
+        return MultitaskMultivariateNormal(values.to(x.dtype), total)
 
     def sums(self, batches: Batches, weights: Tensor) -> LaplaceSums:
         """The sums over the rows of batches at weights (D, Q), differentiable once, at the memory of a chunk."""

@@ -12,6 +12,7 @@ from torch import Tensor
 from ..._support import checks
 from ...linalg.complex_numbers import real_part
 from ..noise import NoiseModel
+from ..posterior.residual_covariance import ResidualCovariance
 from ..sums.rows import Part, Rows
 from .group_densities import LowRankDensity, block_diagonal, diagonal_blocks, log_density, noise_covariance
 
@@ -126,11 +127,11 @@ class FunctionsWithoutRows(Protocol):
 
 
 def leave_one_out(
-    x: Tensor, rows: Rows, noise: NoiseModel, draws: Sequence[FunctionsWithoutRows], residual: Tensor | None
+    x: Tensor, rows: Rows, noise: NoiseModel, draws: Sequence[FunctionsWithoutRows], residual: ResidualCovariance | None
 ) -> LeaveOneOut:
     """The predictions at x (N, d) from those of functions, with the moments of their mixture where these are many.
 
-    :param residual: the variance that features lack, (..., N T); default: none.
+    :param residual: what features lack of the covariance at the rows; default: nothing.
     """
     work = _LeaveOut(x, rows, noise, draws, residual)
     return LeaveOneOut(*work.result([(part, 1) for part in draws[0].chunks()], []))
@@ -141,7 +142,7 @@ def leave_group_out(
     rows: Rows,
     noise: NoiseModel,
     draws: Sequence[FunctionsWithoutRows],
-    residual: Tensor | None,
+    residual: ResidualCovariance | None,
     groups: Tensor,
 ) -> LeaveGroupOut:
     """The same for groups of rows with labels (N,), integers."""
@@ -168,10 +169,15 @@ class _LeaveOut:
 
     @torch.no_grad()
     def __init__(
-        self, x: Tensor, rows: Rows, noise: NoiseModel, draws: Sequence[FunctionsWithoutRows], residual: Tensor | None
+        self,
+        x: Tensor,
+        rows: Rows,
+        noise: NoiseModel,
+        draws: Sequence[FunctionsWithoutRows],
+        residual: ResidualCovariance | None,
     ) -> None:
         self.rows, self.noise, self.draws = rows, noise, draws
-        self.residual = None if residual is None else residual.double().unflatten(-1, (len(x), -1))
+        self.residual = None if residual is None else residual.double()
         self.length, self.dtype, self.device = len(x), x.dtype, x.device
         self.axis = -1 if noise.is_batched else 0
         self.whole: list[Tensor] = []
@@ -233,9 +239,7 @@ class _LeaveOut:
         """Noise covariances (..., n, T, T) with what features lack, and where targets are missing."""
         missing = precision.diagonal(dim1=-2, dim2=-1) == 0
         covariance = noise_covariance(precision, missing)
-        return covariance if self.residual is None else covariance + torch.diag_embed(
-            self.residual[..., chosen, :]
-        ), missing
+        return covariance if self.residual is None else covariance + self.residual.take(chosen).dense(), missing
 
     def _observations(
         self, chosen: Part, predictions: Sequence[FunctionPrediction], size: int
@@ -244,7 +248,7 @@ class _LeaveOut:
         error = torch.stack([prediction.error for prediction in predictions]).mean(0)
         covariance = torch.stack([_about(prediction, error) for prediction in predictions]).mean(0)
         if self.residual is not None:
-            covariance = covariance + torch.diag_embed(_grouped(self.residual[..., chosen, :], size))
+            covariance = covariance + block_diagonal(self.residual.take(chosen).dense(), size)
         rows = self.rows.take(chosen)
         targets, precision = self.noise.row_targets(rows), self.noise.row_precisions(rows)
         missing = precision.diagonal(dim1=-2, dim2=-1) == 0

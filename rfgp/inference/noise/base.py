@@ -37,7 +37,7 @@ class NoiseModel(abc.ABC):
     num_systems: int = 1
     is_batched: ClassVar[bool] = False
     """Whether there is a regression per class, on the same rows."""
-    is_of_parts: ClassVar[bool] = False
+    is_of_parts: bool = False
     """Whether the outputs are the real and the imaginary part of complex targets."""
 
     def __init__(self, targets: Targets) -> None:
@@ -65,6 +65,17 @@ class NoiseModel(abc.ABC):
         :param is_all: whether these are all rows, whose noise the likelihood may know.
         :raises ValueError: for rows that do not suit the likelihood.
         """
+
+    def weighted_rows(
+        self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool, weights: Tensor
+    ) -> Rows:
+        """:meth:`rows` whose noise is divided by weights (N,)."""
+        return self.rows(x, y, noise, basis, is_all).weighted(weights)
+
+    @property
+    def has_one_covariance(self) -> bool:
+        """Whether all rows have the same noise covariance of their outputs."""
+        return False
 
     @abc.abstractmethod
     def precisions(self, num_groups: int) -> list[Tensor | None]:

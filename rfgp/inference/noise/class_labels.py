@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, Self
 
 import torch
@@ -37,10 +37,25 @@ class ClassLabels(NoiseModel):
 
     is_batched: ClassVar[bool] = True
 
-    def __init__(self, targets: Targets, likelihood: Any) -> None:
+    def __init__(
+        self,
+        targets: Targets,
+        likelihood: Any,
+        residual: Callable[[], Tensor] | None = None,
+        parameters: Callable[[], dict[str, Tensor]] | None = None,
+    ) -> None:
         super().__init__(targets)
         self.likelihood = likelihood
         self.num_systems = likelihood.num_classes
+        self._residual, self._parameters = residual, parameters
+
+    def raised(self, residual: Callable[[], Tensor], parameters: Callable[[], dict[str, Tensor]]) -> ClassLabels:
+        """The noise plus a residual variance r of every row, which weights do not divide.
+
+        Rows without weights have :math:`s_0 + r` and :math:`s_1 + r`. With weights the sums contain the noise, and
+        there are two groups for every class: its members, and all other rows.
+        """
+        return ClassLabels(self.targets, self.likelihood, residual, parameters)
 
     @property
     def statistics_kind(self) -> type[SufficientStatistics]:
@@ -58,10 +73,55 @@ class ClassLabels(NoiseModel):
         columns = torch.cat([basis.new_ones(len(basis), 1), basis], dim=-1)
         return Rows(columns, groups=labels, num_groups=self.num_systems)
 
+    def weighted_rows(
+        self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool, weights: Tensor
+    ) -> Rows:
+        rows = self.rows(x, y, noise, basis, is_all)
+        if self._residual is None:
+            return rows.weighted(weights)
+        is_in = torch.nn.functional.one_hot(rows.group_numbers, self.num_systems).bool()
+        level = self._level(weights.device)
+        inside, outside = (torch.stack(part) - level for part in zip(*self._variances(weights.device), strict=True))
+        variances = torch.where(is_in, inside, outside) / weights.unsqueeze(-1) + level
+        masks = torch.cat([is_in, ~is_in], dim=-1)
+        self.patterns = self._contained
+        precisions, log_noise = (values.repeat(1, 2) * masks for values in (variances.reciprocal(), variances.log()))
+        return Rows(rows.targets, precisions, log_noise, num_groups=2 * self.num_systems)
+
+    @property
+    def _contained(self) -> tuple[tuple[bool, ...], ...]:
+        """The names of the groups whose sums contain the noise: members of classes, and all others."""
+        return tuple(tuple(row) for row in torch.eye(2 * self.num_systems, dtype=torch.bool).tolist())
+
+    def _contains_noise(self, num_groups: int) -> bool:
+        return num_groups == 2 * self.num_systems
+
+    def parameters(self) -> dict[str, Tensor]:
+        return self._parameters() if self.patterns and self._parameters is not None else {}
+
+    def num_values(self, statistics: SufficientStatistics) -> float:
+        return float(statistics.count[: self.num_systems].sum())
+
+    def check_groups(self, statistics: SufficientStatistics) -> None:
+        super().check_groups(statistics)
+        self.patterns = self._contained if self._contains_noise(len(statistics.count)) else ()
+
+    def aligned(
+        self, first: SufficientStatistics, second: SufficientStatistics
+    ) -> tuple[SufficientStatistics, SufficientStatistics]:
+        if len(first.count) != len(second.count):
+            raise ValueError(
+                "expected weights beside all rows or none of class labels on a Fourier grid, got some; pass weights of "
+                "one"
+            )
+        return first, second
+
     def equations(
         self, statistics: SufficientStatistics, factor: OutputFactor, coefficients: Tensor, tracks: bool = False
     ) -> Equations:
         root = factor.covariance_root
+        if self._contains_noise(len(statistics.count)):
+            return FewClasses(functools.partial(self._by_row, statistics, factor, coefficients), self.num_systems)
         if tracks or self.statistics_kind is not ClassStatistics or root is None:
             one_by_one = functools.partial(self._one_by_one, statistics, factor, coefficients)
             return FewClasses(one_by_one, self.num_systems)
@@ -94,6 +154,23 @@ class ClassLabels(NoiseModel):
             sums = WeightedSums(groups, cross.unsqueeze(-1), quadratic.squeeze(), log_noise)
             yield NormalEquations(sums, factor[c])
 
+    def _by_row(
+        self, statistics: SufficientStatistics, factor: OutputFactor, coefficients: Tensor
+    ) -> Iterator[NormalEquations]:
+        """The equations of every class, from sums that contain the noise."""
+        values, one = dirichlet_targets(self.likelihood.alpha_epsilon), coefficients.new_ones(1, 1)
+        for c in range(self.num_systems):
+            mean = coefficients if coefficients.dim() == 2 else coefficients[c]
+            parts = [(c, residual_columns(mean, values.inside))]
+            parts += [(self.num_systems + c, residual_columns(mean, values.outside))]
+            groups = [statistics.of_group(group) for group, _ in parts]
+            found = [group.targets.of_combination(columns) for group, (_, columns) in zip(groups, parts, strict=True)]
+            cross, quadratic = (first[0] + second[0] for first, second in zip(*found, strict=True))
+            log_noise = sum(group.log_noise.sum() for group in groups)
+            grams = [Group(one, group.gram[0]) for group in groups]
+            sums = WeightedSums(grams, cross.unsqueeze(-1), quadratic.squeeze(), torch.as_tensor(log_noise))
+            yield NormalEquations(sums, factor[c])
+
     def _class_sums(
         self, statistics: SufficientStatistics, pooled: SufficientStatistics, coefficients: Tensor
     ) -> ClassSums:
@@ -120,22 +197,31 @@ class ClassLabels(NoiseModel):
         return (values.inside * is_in + values.outside * (1.0 - is_in)).unsqueeze(-1)
 
     def row_precisions(self, rows: Rows) -> Tensor:
+        weights = rows.all_weights()
+        if self._contains_noise(rows.num_groups):
+            return (weights[:, : self.num_systems] + weights[:, self.num_systems :]).mT[..., None, None]
         pairs = zip(*self._variances(rows.targets.device), strict=True)
         inside, outside = (torch.stack(variances).unsqueeze(-1) for variances in pairs)
-        weights = rows.all_weights().sum(-1)
+        weights = weights.sum(-1)
         return (weights / torch.where(self._membership(rows), inside, outside))[..., None, None]
 
     def _membership(self, rows: Rows) -> Tensor:
         """Whether a row is in a class, (C, N)."""
-        return rows.all_weights().mT > 0
+        return rows.all_weights()[:, : self.num_systems].mT > 0
 
     def _variances(self, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         """The noise variances of every class, for its members and for other rows."""
         values = dirichlet_targets(self.likelihood.alpha_epsilon)
         extra = self.likelihood.second_noise_covar
         added = torch.zeros((), dtype=torch.float64, device=device) if extra is None else extra.noise.double()
-        for learned in added.expand(self.num_systems, 1).unbind(0):
-            yield values.inside_noise + learned[0], values.outside_noise + learned[0]
+        for learned in (added.expand(self.num_systems, 1).squeeze(-1) + self._level(device)).unbind(0):
+            yield values.inside_noise + learned, values.outside_noise + learned
+
+    def _level(self, device: torch.device) -> Tensor:
+        """The residual variance of every class, (C,)."""
+        if self._residual is None:
+            return torch.zeros(self.num_systems, dtype=torch.float64, device=device)
+        return self._residual().reshape(-1).expand(self.num_systems)
 
     def variances_of_classes(self, device: torch.device) -> tuple[Tensor, Tensor]:
         """The noise variances (C,) of the members of classes, and of other rows."""
@@ -151,8 +237,10 @@ class ClassLabels(NoiseModel):
     def smallest(self, rows: Rows) -> float:
         """The noise variance inside a class, without what is learned."""
         values = dirichlet_targets(self.likelihood.alpha_epsilon)
+        if self._contains_noise(rows.num_groups):
+            return 1.0 / rows.largest_weight
         return min(values.inside_noise, values.outside_noise) / rows.largest_weight
 
     @property
     def numbers_of_groups(self) -> tuple[int, ...]:
-        return (self.num_systems,)
+        return (self.num_systems, 2 * self.num_systems) if self._residual is not None else (self.num_systems,)

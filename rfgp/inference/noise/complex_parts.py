@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import torch
 from gpytorch.likelihoods import Likelihood
@@ -27,7 +27,7 @@ class ComplexParts(NoiseModel):
     for the circularity :math:`\rho`. Rows are one group with weights :math:`1 / s_n`, zero for missing targets.
     """
 
-    is_of_parts: ClassVar[bool] = True
+    is_of_parts = True
 
     def __init__(self, likelihood: Any) -> None:
         super().__init__(Targets(num_outputs=2, has_columns=True))
@@ -92,6 +92,13 @@ class ComplexParts(NoiseModel):
         top, bottom = torch.stack([1.0 + real, imaginary]), torch.stack([imaginary, 1.0 - real])
         half = 0.5 * torch.stack([top, bottom])
         return half if self.is_fixed else half * self.likelihood.noise.double().reshape(())
+
+    @property
+    def has_one_covariance(self) -> bool:
+        return not self.is_fixed
+
+    def covariance(self) -> Tensor:
+        return super().covariance() if self.is_fixed else self._covariance()
 
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         return [torch.linalg.inv(self._covariance())]

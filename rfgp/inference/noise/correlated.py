@@ -53,6 +53,10 @@ class CorrelatedNoise(NoiseModel):
         names = torch.tensor([self.patterns.index(pattern) for pattern in rows], device=numbers.device)
         return Rows(columns, groups=names[numbers], num_groups=len(self.patterns))
 
+    @property
+    def has_one_covariance(self) -> bool:
+        return True
+
     def covariance(self) -> Tensor:
         return self._covariance()
 
@@ -63,7 +67,7 @@ class CorrelatedNoise(NoiseModel):
             if not any(pattern):
                 precisions.append(None)
                 continue
-            selection = _selection(pattern, covariance.device)
+            selection = selection_of(pattern, covariance.device)
             inner = selection @ covariance @ selection.mT
             precisions.append(selection.mT @ torch.linalg.inv(inner) @ selection)
         return precisions
@@ -73,7 +77,7 @@ class CorrelatedNoise(NoiseModel):
         logs = []
         for count, log_noise, pattern in zip(statistics.count, statistics.log_noise, self.patterns, strict=False):
             if float(count) and any(pattern):
-                selection = _selection(pattern, covariance.device)
+                selection = selection_of(pattern, covariance.device)
                 log_det = torch.logdet(selection @ covariance @ selection.mT)
                 logs.append(count * log_det + len(selection) * log_noise)
         return torch.stack(logs).sum()
@@ -106,10 +110,10 @@ class CorrelatedNoise(NoiseModel):
         self, first: SufficientStatistics, second: SufficientStatistics
     ) -> tuple[SufficientStatistics, SufficientStatistics]:
         size = max(len(first.count), len(second.count))
-        return _padded(first, size), _padded(second, size)
+        return padded(first, size), padded(second, size)
 
 
-def _selection(pattern: tuple[bool, ...], device: torch.device) -> Tensor:
+def selection_of(pattern: tuple[bool, ...], device: torch.device) -> Tensor:
     """The rows of the identity matrix of the outputs that are observed."""
     identity = torch.eye(len(pattern), dtype=torch.float64, device=device)
     return torch.stack([*itertools.compress(identity, pattern)])
@@ -123,7 +127,7 @@ def _task_covariance(likelihood: MultitaskGaussianLikelihood) -> Tensor:
     return covariance + likelihood.noise.double() * identity
 
 
-def _padded(statistics: SufficientStatistics, size: int) -> SufficientStatistics:
+def padded(statistics: SufficientStatistics, size: int) -> SufficientStatistics:
     """The statistics with groups without rows at their end."""
     missing = size - len(statistics.count)
     if not missing:

@@ -73,12 +73,12 @@ class IndependentNoise(NoiseModel):
             return (counts * logs).sum() + statistics.log_noise.sum()
         return counts[0] * logs.sum() + self.num_outputs * statistics.log_noise.sum()
 
+    @property
+    def has_one_covariance(self) -> bool:
+        return True
+
     def covariance(self) -> Tensor:
         return torch.diag_embed(self._variances())
-
-    def raised(self, level: Callable[[], Tensor]) -> IndependentNoise:
-        """The noise plus that of a variance (), which is found when it is needed."""
-        return IndependentNoise(self.targets, lambda: self._variances() + level())
 
     def smallest(self, rows: Rows) -> float:
         return float(self._variances().detach().min()) / rows.largest_weight

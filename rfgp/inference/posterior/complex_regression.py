@@ -15,6 +15,7 @@ from ..noise import NoiseModel
 from .factor import OutputFactor
 from .posterior import GaussianPosterior
 from .regression import Regression
+from .residual_covariance import ResidualCovariance
 
 
 class PlaneFeatures:
@@ -68,12 +69,12 @@ class PlaneFeatures:
         turn = torch.tensor([[1.0], [-1.0j]], dtype=torch.complex128, device=root.device)
         return OutputFactor.spectral((root * turn).expand(self.kernel.num_scalar_features, 2, 1))
 
-    def residual_variance(self, x: Tensor) -> Tensor | None:
-        """The variances (..., N T) that the features lack, for both outputs."""
-        residual: Tensor | None = self.kernel.residual_variance(x)
+    def residual_covariance(self, x: Tensor) -> ResidualCovariance | None:
+        """What the features lack of the covariance of both outputs."""
+        residual: ResidualCovariance | None = self.kernel.residual_covariance(x)
         if residual is None or self.kernel.has_output_factor:
             return residual
-        return (0.5 * residual).repeat_interleave(2, dim=-1)
+        return residual.times(0.5 * torch.eye(2, dtype=x.dtype, device=x.device))
 
 
 class ComplexRegression(Regression):
@@ -98,11 +99,12 @@ class ComplexRegression(Regression):
         mean = torch.view_as_complex(self._values(x, factor, posterior.mean, None).squeeze(-1).contiguous())
         parts = posterior.function_root(self.kernel.scalar_features(x), factor).unflatten(-2, (-1, 2))
         root = torch.complex(parts[..., 0, :], parts[..., 1, :])
-        residual = self.kernel.residual_variance(x)
+        residual = self.kernel.residual_covariance(x)
         if residual is None:
             return ComplexNormal(mean, covariance_root=root, has_real_weights=True)
-        real, imaginary = residual.unflatten(-1, (-1, 2)).unbind(-1)
-        pseudo = torch.complex(real - imaginary, torch.zeros_like(real))
+        blocks = residual.dense()
+        real, imaginary = blocks.diagonal(dim1=-2, dim2=-1).unbind(-1)
+        pseudo = torch.complex(real - imaginary, 2.0 * blocks[..., 0, 1])
         return ComplexNormal(
             mean, covariance_root=root, has_real_weights=True, diagonal=real + imaginary, pseudo_diagonal=pseudo
         )

@@ -22,7 +22,7 @@ from ..sums.residual_pass import ResidualPass, TrainingRows
 from ..sums.statistics import with_amplitudes
 from ..sums.sufficient_statistics import SufficientStatistics
 from ..sums.wide_grids import is_wide
-from .covariance import WeightSpaceCovariance, plus_residual
+from .covariance import WeightSpaceCovariance
 from .draws import FeatureDraws, FunctionDraws, detached
 from .factor import KroneckerFactor, OutputFactor
 from .grid_draws import GridDraws
@@ -146,17 +146,17 @@ class Regression:
         mean = self._values(x, factor, posterior.mean, operator).squeeze(-1)
         is_multitask = self.noise.targets.has_tasks and (operator is None or mean.shape[-1] > 1)
         mean = mean if is_multitask or mean.shape[-1] > 1 else mean.squeeze(-1)
-        residual = self.kernel.residual_variance(x) if operator is None else None
+        residual = self.kernel.residual_covariance(x) if operator is None else None
         if self.noise.is_complex:
             root = posterior.function_root(self.kernel.scalar_features(x), factor)
-            return ComplexNormal(mean, covariance_root=root, diagonal=residual)
+            return ComplexNormal(mean, covariance_root=root, diagonal=None if residual is None else residual.variance())
         if self.kernel.is_complex:
             root = posterior.function_root(self.kernel.scalar_features(x), factor)
             covariance: LinearOperator = RootLinearOperator(torch.cat([root.real, root.imag], dim=-1).to(x.dtype))
         else:
             features = functools.partial(_scalar_features, self.kernel, torch.is_grad_enabled())
             covariance = WeightSpaceCovariance(x.clone(), posterior, factor, features)
-        covariance = plus_residual(covariance, residual)
+        covariance = covariance if residual is None else residual.added_to(covariance)
         if is_multitask or factor.num_outputs > 1:
             return MultitaskMultivariateNormal(mean, covariance)
         return MultivariateNormal(mean, covariance)

@@ -41,7 +41,11 @@ class WideEquations(Equations):
         factor: OutputFactor,
         coefficients: Tensor,
     ) -> None:
-        sums, root, (precision,) = GridStatistics.of(statistics), factor.covariance_root, noise.precisions(1)
+        sums, root, (precision, *_) = GridStatistics.of(statistics), factor.covariance_root, noise.precisions(1)
+        if sums.lags.requires_grad or len(sums.count) > 1:
+            raise refused(
+                "gradients of the evidence with known noise or weights, and rows of both kinds", sums.num_features
+            )
         if root is None or precision is None:
             raise ValueError("expected a scale of one output and its noise, got none; take fewer features")
         crosses, squares = sums.targets.of_combination(residual_columns(coefficients))

@@ -31,7 +31,7 @@ def check_parts(model: Any) -> None:
         _check_local_kernel(kernel, noise)
     if model.residual != "none":
         _check_residual(kernel, noise, has_blocks)
-    if model.contains_noise or model.residual == "vfe":
+    if model.is_whitened or model.residual == "vfe":
         check_not_wide(kernel, noise, f'residual="{model.residual}"')
     check_draws(kernel, model.num_draws, has_blocks)
 

@@ -101,5 +101,5 @@ def summed_state(model: Any) -> dict[str, Tensor]:
 def summed_parameters(model: Any) -> list[Tensor]:
     """The parameters that the statistics of a model depend on."""
     if not model.contains_noise:
-        return [*model.covar_module.summed_parameters()]
+        return [*model.covar_module.summed_parameters(), *model.noise.parameters().values()]
     return [*model.covar_module.parameters(), *model.likelihood.parameters()]

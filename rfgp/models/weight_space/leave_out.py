@@ -16,12 +16,13 @@ from ...inference.local.cells import CellRegression
 from ...inference.local.left_out_blocks import LeftOutBlocks
 from ...inference.local.left_out_cells import LeftOutCells
 from ...inference.local.left_out_systems import LeftOutSystems
+from ...inference.posterior.residual_covariance import ResidualCovariance
 from ...inference.sums.rows import Rows
 from ...inference.sums.wide_grids import check_not_wide
 from ..folds import folds
 from .block_sums import BlockSums
 from .conditioned import sums_with_rows
-from .row_summation import prepared_rows
+from .row_summation import checked_rows, prepared_rows
 
 
 class LeaveOutFunctions:
@@ -41,7 +42,7 @@ class LeaveOutFunctions:
 def leave_one_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> LeaveOneOut:
     """See :meth:`WeightSpaceGP.leave_one_out`."""
     rows, draws, residual = _left_out(model, x, y, noise)
-    return inference.leave_one_out(x, rows, model.noise, draws, residual)
+    return inference.leave_one_out(x, rows, model.measured_noise, draws, residual)
 
 
 @torch.no_grad()
@@ -51,7 +52,7 @@ def leave_group_out(
     """See :meth:`WeightSpaceGP.leave_group_out`."""
     labels = group_labels(groups, x, seed)
     rows, draws, residual = _left_out(model, x, y, noise)
-    return inference.leave_group_out(x, rows, model.noise, draws, residual, labels)
+    return inference.leave_group_out(x, rows, model.measured_noise, draws, residual, labels)
 
 
 @torch.no_grad()
@@ -64,13 +65,15 @@ def functions(
     checks.seed(seed)
     labels = torch.arange(len(x), device=x.device) if groups is None else group_labels(groups, x, seed)
     rows, draws, residual = _left_out(model, x, y, noise)
-    parts = x, rows, model.noise, draws, residual
+    parts = x, rows, model.measured_noise, draws, residual
     left_out: Any = inference.leave_one_out(*parts) if groups is None else inference.leave_group_out(*parts, labels)
     return LeaveOutFunctions(draws[0], y - left_out.mean.reshape(y.shape), labels.unique(return_inverse=True)[1])
 
 
-def _left_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[Rows, list[Any], Tensor | None]:
-    """The rows, the functions without some of them for every draw of the weights, and the variance that these lack."""
+def _left_out(
+    model: Any, x: Tensor, y: Tensor, noise: Tensor | None
+) -> tuple[Rows, list[Any], ResidualCovariance | None]:
+    """The rows, the functions without some of them for every draw of the weights, and what these lack."""
     sums = sums_with_rows(model)
     check_not_wide(model.covar_module, model.noise, "predictions without some rows")
     with model.nothing_lost_on_error():
@@ -96,7 +99,8 @@ def _left_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> tuple[R
             LeftOutRows(draw.regression(), model.noise, x, rows, residual, draw.weight_posterior(), dtype)
             for draw in (model, *model.further_draws.of(model))
         ]
-        return rows, list(draws), model.covar_module.residual_variance(x)
+        measured = checked_rows(model, x, y, noise, is_all=True, is_measured=True)
+        return measured, list(draws), model.features.residual_covariance(x)
 
 
 def _check_functions(model: Any) -> None:

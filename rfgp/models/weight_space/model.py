@@ -53,7 +53,7 @@ class WeightSpaceGP(WeightSpaceModule):
     :param num_neighbors: with blocks, predictions use the residual of so many nearest training rows; None for those of
         the block that a point lies in; default: 64.
     :param residual: what training makes of the residual variance r(x) of the features: "none"; "vfe", the variational
-        bound; "fitc", noise of each row, as always for a Fourier grid; default: "none". Predictions add r(x).
+        bound; "fitc", noise of each row, as "none" does too for a Fourier grid; default: "none". Predictions add r(x).
     :param num_draws: the number of independent draws of the random weights; predictions have the moments of their
         mixture, whose intervals are too narrow where functions are rough: take landmarks or a grid then; default: 1.
     :param product_dtype: the dtype of Gram products; default: float64, or float32 for float32 features where the

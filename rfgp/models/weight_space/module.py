@@ -21,7 +21,7 @@ from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import Batch
 from ...inference import NoiseModel, OutputFactor, noise_model
 from ...inference.local import LocalSystems, systems_of
-from ...inference.noise.independent import IndependentNoise
+from ...inference.noise.raised import raised
 from ...inference.posterior.complex_regression import PlaneFeatures
 from ...inference.sums.mean_basis import check_mean, check_output_mean
 from ...inference.sums.plain_features import PlainFeatures
@@ -53,6 +53,7 @@ class WeightSpaceModule(gpytorch.Module):
         self.likelihood = likelihood
         self.mean_module = check_mean(ZeroMean() if mean is None else mean)
         self._noise = None if self.covar_module.has_output_factor else noise_model(likelihood)
+        self._raised: NoiseModel | None = None
         self.has_grid = self.covar_module.summed_amplitudes is not None
         self.predictor = Predictor()
         self.conditioned: Conditioned | None = None
@@ -61,27 +62,37 @@ class WeightSpaceModule(gpytorch.Module):
         self.weights_code = WeightsCode()
 
     @property
-    def noise(self) -> NoiseModel:
+    def measured_noise(self) -> NoiseModel:
         """The noise model of the likelihood, made at the first inputs for several outputs."""
         if self._noise is None:
             noise = noise_model(self.likelihood, self.num_outputs)
             check_output_mean(self.mean_module, noise.num_outputs)
             self._noise = noise
-        noise = self._noise
-        if isinstance(noise, IndependentNoise) and self.has_grid and self._raises_noise:
-            return noise.raised(self._missing_variance)
-        return noise
+        return self._noise
 
     @property
-    def _raises_noise(self) -> bool:
-        """Whether the variance that a grid cuts off is noise in training, the same for all rows."""
-        has_one_variance = self.covar_module.frequency_grid is not None
-        return has_one_variance and self.residual != "vfe" and isinstance(self._noise, IndependentNoise)
+    def noise(self) -> NoiseModel:
+        """The noise of training rows: that of the likelihood, and what a grid cuts off, the same for all rows."""
+        measured = self.measured_noise
+        if not self.raises_noise:
+            return measured
+        if self._raised is None:
+            self._raised = raised(measured, self._cut_off, self._all_parameters)
+        return self._raised
 
-    def _missing_variance(self) -> Tensor:
-        middle = self.covar_module.frequency_grid.middle
-        missing: Tensor = self.covar_module.residual_variance(middle.to(reference_tensor(self.covar_module))).double()
-        return missing.squeeze(-1)
+    @property
+    def raises_noise(self) -> bool:
+        """Whether what a grid cuts off is noise in training: for every likelihood, with weights and without."""
+        return self.residual != "vfe" and self.covar_module.frequency_grid is not None
+
+    def _cut_off(self) -> Tensor:
+        """What a grid cuts off of the covariance of the outputs of a row, (..., T, T), in float64."""
+        middle = self.covar_module.frequency_grid.middle.to(reference_tensor(self.covar_module).device)
+        return self.features.residual_covariance(middle).double().dense().squeeze(-3)
+
+    def _all_parameters(self) -> dict[str, Tensor]:
+        kernel = self.covar_module.named_parameters()
+        return dict(kernel) | {f"likelihood.{name}": value for name, value in self.likelihood.named_parameters()}
 
     @property
     def summed_grid(self) -> FrequencyGrid | PlainFeatures:
@@ -91,8 +102,8 @@ class WeightSpaceModule(gpytorch.Module):
 
     @property
     def summed_residual(self) -> TrainingResidual | None:
-        """What sums over rows contain of the variance that the features lack."""
-        return None if self.has_grid and self._raises_noise else RESIDUALS[self.residual]
+        """What sums over rows contain of the variance that the features lack, but for that of a grid."""
+        return None if self.raises_noise else RESIDUALS[self.residual]
 
     @property
     def noise_if_known(self) -> NoiseModel | None:
@@ -101,7 +112,7 @@ class WeightSpaceModule(gpytorch.Module):
 
     def share_noise(self, other: WeightSpaceModule) -> None:
         """Have the noise model of another model of the same outputs."""
-        self._noise = other.noise_if_known
+        self._noise, self._raised = other.noise_if_known, other._raised
 
     @property
     def features(self) -> Any:
@@ -121,15 +132,18 @@ class WeightSpaceModule(gpytorch.Module):
     @property
     def patterns(self) -> tuple[tuple[bool, ...], ...]:
         """Which outputs are observed in every group of rows, where their noises are correlated."""
-        return () if self._noise is None else self._noise.patterns
+        return () if self._noise is None else self.noise.patterns
+
+    @property
+    def is_whitened(self) -> bool:
+        """Whether the statistics contain the noise and the residual of the features of all rows, as unit noise."""
+        residual = self.summed_residual
+        return self.block_size is not None or (residual is not None and residual.is_noise)
 
     @property
     def contains_noise(self) -> bool:
-        """Whether the statistics contain the noise and the residual of the features, as unit noise."""
-        if self.residual == "none":
-            return self.block_size is not None
-        residual = self.summed_residual
-        return self.block_size is not None or (residual is not None and residual.is_noise)
+        """Whether the statistics depend on all parameters of the kernel and the noise."""
+        return self.is_whitened or (self.raises_noise and self._noise is not None and bool(self.noise.parameters()))
 
     @property
     def sums_hold(self) -> bool:
@@ -154,7 +168,8 @@ class WeightSpaceModule(gpytorch.Module):
 
         What is made outlives :class:`torch.inference_mode`, whose tensors later changes could not touch.
         """
-        noise, patterns, tracks = self._noise, self.patterns, torch.is_grad_enabled()
+        noise, of_rows, patterns = self._noise, self._raised, self.patterns
+        tracks = torch.is_grad_enabled()
         try:
             with (
                 maps_kept_on_error(self.covar_module),
@@ -164,9 +179,9 @@ class WeightSpaceModule(gpytorch.Module):
             ):
                 yield
         except BaseException:
-            self._noise = noise
+            self._noise, self._raised = noise, of_rows
             if noise is not None:
-                noise.patterns = patterns
+                self.noise.patterns = patterns
             raise
 
     def __getstate__(self) -> dict[str, Any]:

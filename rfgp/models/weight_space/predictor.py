@@ -62,7 +62,7 @@ class Predictor:
         local = None if model.conditioned is None else model.conditioned.sums.local
         if local is not None:
             return regression_of(kernel, mean, noise, local, model.num_neighbors)
-        noise = WhitenedNoise(noise) if model.contains_noise else noise
+        noise = WhitenedNoise(noise) if model.is_whitened else noise
         return Regression(kernel, mean, noise, model.residual == "vfe", model.has_grid)
 
     def prior_regression(self, model: Any) -> Regression:

@@ -26,8 +26,13 @@ from .rounding import warn_of_rounding
 from .row_sums import FeatureSums, RowSums, checked_finite, input_bounds, joined_bounds
 
 
-def checked_rows(model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool = False) -> Rows:
-    """Checked rows as the noise model sees them; ``is_all``: the likelihood may know their noise."""
+def checked_rows(
+    model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool = False, is_measured: bool = False
+) -> Rows:
+    """Checked rows as the noise model sees them, or if ``is_measured`` with the noise of the likelihood alone.
+
+    :param is_all: whether the likelihood may know their noise.
+    """
     checks.finite(checks.inputs(x).detach())
     checks.summed_dtype(x)
     if x.dim() != 2:
@@ -39,11 +44,13 @@ def checked_rows(model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool
         with torch.no_grad():
             kernel.scalar_features(x[:1])
     variances, weights = noise_parts(noise) if isinstance(noise, WeightedNoise) else (noise, None)
-    rows: Rows = model.noise.rows(x, y, variances, basis(model.mean_module, x), is_all)
+    noise_model = model.measured_noise if is_measured else model.noise
+    parts = x, y, variances, basis(model.mean_module, x), is_all
+    rows: Rows = noise_model.rows(*parts) if weights is None else noise_model.weighted_rows(*parts, weights)
     warn_of_rounding(kernel, x, y)
     if has_outputs:
         check_size(model.features.output_factor(), rows.num_groups)
-    return rows if weights is None else rows.weighted(weights)
+    return rows
 
 
 def dtype_of_products(model: Any, x: Tensor, rows: Rows) -> torch.dtype:

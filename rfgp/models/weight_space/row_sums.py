@@ -65,6 +65,10 @@ class RowSums(abc.ABC):
         """The same sums without a trace of rows that have left them."""
         return self
 
+    def named(self, patterns: Patterns) -> Self:
+        """The same sums, whose groups get these patterns where they have none, as those of files have."""
+        return self
+
     def of_first_draw(self) -> Self:
         """The sums for the first draw of the weights."""
         return self
@@ -159,6 +163,9 @@ class FeatureSums(RowSums):
             largest = max(largest, *(relative_difference(*value) for value in values))
         return largest
 
+    def named(self, patterns: Patterns) -> Self:
+        return self if self.patterns else dataclasses.replace(self, patterns=patterns)
+
     def forget_rows(self, x: Tensor, y: Tensor) -> Self:
         return self if self.some_rows is None else dataclasses.replace(self, some_rows=self.some_rows.without(x, y))
 
@@ -193,6 +200,11 @@ class FeatureSums(RowSums):
         """The statistics with a group for each of these patterns, some perhaps without rows."""
         if patterns == self.patterns:
             return list(self.draws)
+        if not self.patterns:
+            raise ValueError(
+                "expected weights beside all rows or none of class labels on a Fourier grid, got some; pass weights of "
+                "one"
+            )
         places = [self.patterns.index(pattern) if pattern in self.patterns else None for pattern in patterns]
         return [
             GramStatistics.concatenate([sums.empty_group() if i is None else sums.of_group(i) for i in places])

@@ -97,7 +97,8 @@ class SavedState(NamedTuple):
             model.noise.patterns = self.patterns
             for draw in self.draws:
                 check_statistics(draw.sums.draws[0], model)
-        draws = [draw.to(next(model.covar_module.parameters()).device) for draw in self.draws]
+        device = next(model.covar_module.parameters()).device
+        draws = [draw._replace(sums=draw.sums.named(model.patterns)).to(device) for draw in self.draws]
         if not draws and model.patterns:
             model.noise.patterns = ()
         if hasattr(model.likelihood, "set_alpha_epsilon"):

@@ -51,7 +51,9 @@ class FeatureSummation(Summation[FeatureSums]):
         return running_sums(self.model, batches, before)
 
     def merge(self, first: FeatureSums, second: FeatureSums) -> FeatureSums:
-        return first.merge(second, self.model)
+        merged = first.merge(second, self.model)
+        self.model.noise.patterns = merged.patterns
+        return merged
 
     def tensors(self, sums: FeatureSums) -> list[Tensor]:
         return [value for draw in sums.draws for value in draw.differentiable()]
@@ -63,8 +65,9 @@ class FeatureSummation(Summation[FeatureSums]):
     def gradients(
         self, sums: FeatureSums, batches: Iterable[Batch], num_rows: int, of_sums: Sequence[Tensor]
     ) -> list[Tensor | None]:
-        parameters, model = self.parameters, self.model
+        model = self.model
         model.noise.patterns = sums.patterns
+        parameters = self.parameters
         with torch.enable_grad():
             second = _SecondPass(model, sums, batches, num_rows)
             tensors = with_gradients(of_sums, backward_of(second.pieces), parameters=second.inputs(parameters))
@@ -89,7 +92,10 @@ class FeatureSummation(Summation[FeatureSums]):
             self.model.covar_module.scalar_features(x)
 
     def without_rows(self) -> Self:
-        return type(self)(self.model.unconditioned())
+        twin = type(self)(self.model.unconditioned())
+        if self.model.patterns:
+            twin.model.noise.patterns = self.model.patterns
+        return twin
 
     def all_reduce(self, sums: FeatureSums | None, ranks: Ranks) -> FeatureSums:
         parts = [part for part in ranks.every(None if sums is None else _Outline.of(sums)) if part is not None]
@@ -111,6 +117,7 @@ class FeatureSummation(Summation[FeatureSums]):
                 bounds = joined_bounds(bounds, part.input_bounds)
                 if some_rows is not None and part.some_rows is not None:
                     some_rows = some_rows.and_some_of(*part.some_rows)
+        noise.patterns = patterns
         groups = len(patterns) or max(size[2] for part in parts for size in part.sizes)
         draws = []
         for index, (width, columns, _) in enumerate(first.sizes):

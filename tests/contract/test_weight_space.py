@@ -1,0 +1,181 @@
+"""Every WeightSpaceGP of the registry equals dense algebra, and stays itself through changes, states and files."""
+
+import functools
+
+import pytest
+import torch
+from contract import MODELS, REFUSED, ROWS, Model
+
+import rfgp
+
+pytestmark = [
+    pytest.mark.usefixtures("float64_default"),
+    pytest.mark.every_case,
+    pytest.mark.filterwarnings("ignore:.*exceed the .* training rows"),
+]
+RELATIVE = 1e-8
+
+
+def close(found, wanted, relative=RELATIVE):
+    scale = max(1.0, float(wanted.detach().abs().max()))
+    torch.testing.assert_close(found, wanted, rtol=0.0, atol=relative * scale)
+
+
+@functools.cache
+def fitted(case):
+    """The model of a case; tests leave it as it is."""
+    return case.fitted()
+
+
+def cells(values, case):
+    """Values of a posterior by law and cell: (L, m) or (L, m T)."""
+    return values if case.noise_case.has_labels else values.reshape(1, -1)
+
+
+def moments(distribution, case):
+    covariance = distribution.covariance_matrix
+    return cells(distribution.mean, case), covariance if case.noise_case.has_labels else covariance.unsqueeze(0)
+
+
+def wanted(case, model, xs, kept=None, **options):
+    """Means (L, m T) and covariances (L, m T, m T) by dense algebra."""
+    pairs = [law.posterior() for law in case.dense(model, case.inputs()[0], xs, kept, **options)]
+    return tuple(torch.stack([value.detach() for value in values]) for values in zip(*pairs, strict=True))
+
+
+@pytest.mark.parametrize("case", REFUSED, ids=str)
+def test_what_is_no_model_is_refused_with_a_sentence(case):
+    with pytest.raises(ValueError, match=case.refusal):
+        case.fitted()
+
+
+@pytest.mark.parametrize("case", MODELS, ids=str)
+def test_evidence_and_gradients(case):
+    model = case.fitted()
+    x, _ = case.inputs()
+    found = model.log_marginal_likelihood()
+    dense = sum(law.evidence() for law in case.dense(model, x, x[:0])) - case.bound(model, x)
+    close(found, dense)
+    parameters = dict(model.named_parameters())
+    slopes = [torch.autograd.grad(value, list(parameters.values()), allow_unused=True) for value in (found, dense)]
+    size = max(float(slope.abs().max()) for slope in slopes[1] if slope is not None)
+    for name, slope, other in zip(parameters, *slopes, strict=True):
+        zero = torch.zeros_like(parameters[name])
+        slope, other = (zero if part is None else part for part in (slope, other))
+        assert float((slope - other).abs().max()) <= 1e-7 * size, name
+
+
+@pytest.mark.parametrize("case", MODELS, ids=str)
+def test_means_and_covariances_between_points_and_outputs(case):
+    model, (_, xs) = fitted(case), case.inputs()
+    with torch.no_grad():
+        found = model.posterior(xs)
+    mean, covariance = wanted(case, model, xs)
+    for value, dense in zip(moments(found, case), (mean, covariance), strict=True):
+        close(value, dense)
+    close(cells(found.variance, case), covariance.diagonal(dim1=-2, dim2=-1))
+
+
+@pytest.mark.parametrize("case", MODELS, ids=str)
+def test_draws_have_the_moments_of_the_posterior(case, draws=600):
+    """Without blocks, what the features lack is a variance of every point, and in no function that is drawn."""
+    model, (_, xs) = fitted(case), case.inputs()
+    torch.manual_seed(0)
+    with torch.no_grad():
+        functions = model.sample_functions(draws)(xs)
+    functions = functions.flatten(2) if case.noise_case.has_labels else functions.reshape(draws, 1, -1)
+    moments_of_draws = wanted(case, model, xs, of_draws=True)
+    for found, mean, covariance in zip(functions.unbind(1), *moments_of_draws, strict=True):
+        variance = covariance.diagonal()
+        error = (found.mean(0) - mean) / (variance / draws).sqrt()
+        assert float(error.abs().max()) < 5.0
+        spread = (variance[:, None] * variance + covariance.square()).div(draws).sqrt()
+        assert float(((found.mT.cov() - covariance) / spread).abs().max()) < 5.5
+
+
+@pytest.mark.parametrize("case", [m for m in MODELS if m.settings != "blocks" or m.data != "missing"], ids=str)
+def test_rows_that_come_and_go(case):
+    """Blocks of rows that come later have other edges where cells are missing, and are left out."""
+    x, y, given = case.rows()
+    halves = torch.arange(ROWS // 2), torch.arange(ROWS // 2, ROWS)
+    parts = [(x[half], y[half], {name: value[half] for name, value in given.items()}) for half in halves]
+    whole, (_, xs) = fitted(case), case.inputs()
+    with torch.no_grad():
+        model = case.unfitted().condition(*parts[0][:2], **parts[0][2]).update(*parts[1][:2], **parts[1][2])
+        for found, value in zip(moments(model.posterior(xs), case), moments(whole.posterior(xs), case), strict=True):
+            close(found, value)
+        close(model.log_marginal_likelihood(), whole.log_marginal_likelihood())
+        model.downdate(*parts[1][:2], **parts[1][2])
+        if case.settings != "blocks":  # which keep the boxes that all rows had
+            close(cells(model.posterior(xs).mean, case), wanted(case, model, xs, halves[0])[0])
+
+
+@pytest.mark.parametrize("case", MODELS, ids=str)
+def test_rows_that_are_left_out_are_those_of_a_refit(case):
+    x, y, given = case.rows()
+    model, row, others = fitted(case), 9, torch.arange(ROWS) != 9
+    found = model.leave_one_out(x, y, **given)
+    mean, covariance = wanted(case, model, x[[row]], others.nonzero().squeeze(-1))
+    laws = [law.noise.detach() for law in case.dense(model, x, x[:0])]
+    size = case.outputs
+    noise = torch.stack([law[size * row : size * (row + 1), size * row : size * (row + 1)] for law in laws])
+    targets = torch.stack([law.y[size * row : size * (row + 1)] for law in case.dense(model, x, x[:0])])
+    seen = ~torch.isnan(targets)
+    index = (slice(None), row) if case.noise_case.has_labels else (row,)
+    latent = covariance.diagonal(dim1=-2, dim2=-1)
+    close(found.mean[index].reshape(targets.shape)[seen], mean[seen])
+    close(found.latent_variance[index].reshape(targets.shape)[seen], latent[seen])
+    close(found.variance[index].reshape(targets.shape)[seen], (latent + noise.diagonal(dim1=-2, dim2=-1))[seen])
+    density = 0.0
+    for m, c, y_row, is_in in zip(mean, covariance + noise, targets, seen, strict=True):
+        law = torch.distributions.MultivariateNormal(m[is_in], c[is_in][:, is_in])
+        density = density + law.log_prob(y_row[is_in])
+    close(found.log_prob[row], density)
+
+
+@pytest.mark.parametrize("case", [m for m in MODELS if m.data == "complete"], ids=str)
+def test_a_weight_of_two_is_a_row_twice(case):
+    """Where every row has a residual of its own, two rows have two, and one row of weight two has one."""
+    x, y, given = case.rows()
+    twice = torch.cat([torch.arange(ROWS), torch.arange(5)])
+    weights = torch.where(torch.arange(ROWS) < 5, 2.0, 1.0).to(x)
+    has_own = case.case.residual and (
+        case.settings in ("fitc", "blocks") or (case.case.is_grid and case.settings != "vfe")
+    )
+    _, xs = case.inputs()
+    with torch.no_grad():
+        once = case.unfitted().condition(x, y, weights=weights, **given)
+        both = case.unfitted().condition(x[twice], y[twice], **{name: value[twice] for name, value in given.items()})
+        pairs = list(zip(moments(once.posterior(xs), case), moments(both.posterior(xs), case), strict=True))
+    if has_own and case.settings != "blocks":
+        assert float((pairs[0][0] - pairs[0][1]).abs().max()) > 1e-4
+    elif not has_own:
+        for found, value in pairs:
+            close(found, value)
+
+
+@pytest.mark.parametrize("case", MODELS, ids=str)
+def test_states_and_files(case, tmp_path):
+    model, (_, xs) = fitted(case), case.inputs()
+    copy = case.unfitted()
+    copy.load_state_dict(model.state_dict())
+    rfgp.save(model, tmp_path / "model.pt")
+    with torch.no_grad():
+        for other in (copy, rfgp.load(tmp_path / "model.pt")):
+            for found, value in zip(
+                moments(other.posterior(xs), case), moments(model.posterior(xs), case), strict=True
+            ):
+                assert torch.equal(found, value)
+
+
+@pytest.mark.parametrize("case", MODELS, ids=str)
+def test_float32(case):
+    torch.set_default_dtype(torch.float32)
+    single = Model(case.kernel, case.likelihood, case.settings, case.data, torch.float32)
+    model, (_, xs) = single.fitted(), single.inputs()
+    with torch.no_grad():
+        found = moments(model.posterior(xs), single)
+    torch.set_default_dtype(torch.float64)
+    for value, dense in zip(found, wanted(case, fitted(case), case.inputs()[1]), strict=True):
+        assert value.dtype == torch.float32
+        close(value.double(), dense, 1e-3)
