@@ -522,6 +522,7 @@ LONG = {
     "matern": (lambda: MaternKernel(nu=1.5), 3, 2.0, 401),
     "matern, very long": (lambda: MaternKernel(nu=2.5), 2, 20.0, 101),
     "laplace": (lambda: LaplaceKernel(), 2, 2.0, 401),
+    "laplace, three inputs": (lambda: LaplaceKernel(), 3, 5.0, 401),
     "gaussian": (lambda: RBFKernel(), 2, 3.0, 101),
 }
 

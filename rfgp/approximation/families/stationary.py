@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import math
+from functools import reduce
 
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, RQKernel, SpectralMixtureKernel
@@ -74,6 +75,9 @@ class FourierFamily(LeafFamily):
     def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
         if not self.is_shift_invariant:
             raise no_density(self.kernel)
+        if self.spectrum.is_separable and len(at.dims) > 1 and not at.is_shifted:
+            columns = [self._of_column(at, column) for column in range(len(at.dims))]
+            return reduce(SpectralWeights.times, columns)
         values = self.sampled_density(at)
         weights = SpectralWeights(values, frozenset(at.dims), torch.zeros_like(values[..., 0]))
         if at.is_shifted:  # inside a product, which says what its variance is
@@ -83,6 +87,18 @@ class FourierFamily(LeafFamily):
         if beside_zero is None:
             beside_zero = variance_of_copies(self.kernel, at) - values[..., 0]
         return weights.with_variance(prior, beside_zero, at)
+
+    def _of_column(self, at: GridFrequencies, column: int) -> SpectralWeights:
+        """The weights of the factor of one of the columns, with a prior variance of one."""
+        scale = self._scaling(at)[..., column, column].abs()
+        one = at._replace(dims=at.dims[column : column + 1])
+        density = self.spectrum.density_at(one.seen / scale[..., None, None], **self._parameters())
+        values = density * (one.volume / scale).unsqueeze(-1)
+        beside_zero = self.spectrum.beside_zero(scale.unsqueeze(-1) * one.periods, **self._parameters())
+        if beside_zero is None:
+            raise no_density(self.kernel)
+        weights = SpectralWeights(values, frozenset(one.dims), torch.zeros_like(scale))
+        return weights.with_variance(torch.ones_like(scale), beside_zero, one)
 
     def sampled_density(self, at: GridFrequencies) -> Tensor:
         """The density at frequencies times the volume of a cell, (..., J)."""

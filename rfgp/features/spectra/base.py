@@ -30,6 +30,9 @@ class Spectrum(abc.ABC):
     has_quantiles: ClassVar[bool] = False
     """Whether ``from_uniforms`` makes base draws."""
 
+    is_separable: ClassVar[bool] = False
+    """Whether the kernel is a product over the coordinates."""
+
     @abc.abstractmethod
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         """Base draws for ``width`` independent frequencies of ``dim`` entries, by name: float64, on the CPU."""

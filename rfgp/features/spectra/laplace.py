@@ -25,6 +25,7 @@ class Laplace(Spectrum):
     """
 
     has_quantiles: ClassVar = True
+    is_separable: ClassVar = True
 
     def draw(self, width: int, dim: int, generator: Generator | None) -> dict[str, Tensor]:
         return self.from_uniforms(sampling.uniform((width, dim), generator))
