@@ -45,6 +45,11 @@ class GridFrequencies(NamedTuple):
         return self.values[:, list(self.dims)]
 
     @property
+    def zero(self) -> Self:
+        """Frequency zero alone."""
+        return self._replace(values=torch.zeros_like(self.values[:1]))
+
+    @property
     def origin(self) -> Tensor:
         """The difference zero in these columns, (1, k)."""
         return self.cell.new_zeros(1, len(self.dims))

@@ -109,7 +109,7 @@ def test_evidence_gradient_and_posterior_are_those_of_dense_algebra(name, has_ga
         scaled[0].add_(0.3)  # the sums hold for all parameters
     noise = (model.likelihood.task_noises + model.likelihood.noise).repeat(len(x))
     phi = features.features(x)
-    covariance = phi @ phi.mT + torch.diag(noise + features.residual_variance(x))
+    covariance = phi @ phi.mT + torch.diag(noise) + torch.block_diag(*features.residual_covariance(x).dense())
     seen = ~y.flatten().isnan()
     covariance, target = covariance[seen][:, seen], y.flatten()[seen]
     zero = torch.zeros_like(target)

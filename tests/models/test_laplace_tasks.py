@@ -67,11 +67,11 @@ def dense_result(name, model, x, y, test):
         features = model.covar_module.features(points)
         covariance, mean = (features @ features.mT).numpy(), model.mean_module(points)
         mean = (mean if mean.dim() == 2 else mean.unsqueeze(-1).expand(-1, TASKS)).reshape(-1).numpy()
-        lacking = model.covar_module.residual_variance(test)
+        lacking = model.covar_module.residual_covariance(test)
     cells = y.numel()
     old = np.flatnonzero(~torch.isnan(y.reshape(-1)).numpy())
     new = np.arange(cells, len(mean))
-    prior = covariance[np.ix_(new, new)] + np.diag(0.0 * new if lacking is None else lacking.numpy())
+    prior = covariance[np.ix_(new, new)] + (0.0 if lacking is None else torch.block_diag(*lacking.dense()).numpy())
     parts = covariance[np.ix_(old, old)], mean[old], covariance[np.ix_(new, old)], prior, mean[new]
     return dense.laplace(partial(PROBLEMS[name][2], y=y.reshape(-1).numpy()[old]), *parts)
 

@@ -76,6 +76,7 @@ def test_all_is_that_of_dense_algebra_where_the_columns_are_a_basis(is_fixed, mo
     wanted = results(dense.condition(x, y), inside)
     widen(monkeypatch)
     monkeypatch.setattr(toeplitz_precision, "_CHANGE", 1e-14)
+    monkeypatch.setattr(toeplitz_precision, "_TOLERANCE", 1e-7)
     monkeypatch.setattr(toeplitz_precision, "_AT_ONCE", WIDTH)
     monkeypatch.setattr(lanczos, "_CHECKED", 100)
     monkeypatch.setattr(

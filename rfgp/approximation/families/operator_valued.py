@@ -127,8 +127,10 @@ class OperatorFamily(LeafFamily):
         is_zero = (at.seen == 0.0).all(-1)[:, None, None]
         factor = torch.where(is_zero & factor.isnan(), 0.0, factor)  # potentials are known up to a constant
         reach = _LENGTHSCALES * float(self.kernel.scalar_kernel.lengthscale.detach().max())
-        at_zero = factor[..., :1, :, :]
-        aliased = scalar_family.sampled_density(at)[..., 0] - scalar.values[..., 0]  # which the weight of zero lacks
+        at_zero = self.factor(at.zero.seen, operator)
+        at_zero = torch.where(at_zero.isnan(), 0.0, at_zero)
+        of_zero = scalar_family.spectral_weights(at.zero).values
+        aliased = (scalar_family.sampled_density(at.zero) - of_zero)[..., 0]  # which the weight of zero lacks
         product = (at_zero @ at_zero.mH).squeeze(-3)
         product = product.real if product.is_complex() else product
         total = accurate_blocks(self.kernel, at.copies_within(reach)).sum(-3) - aliased[..., None, None] * product

@@ -147,6 +147,16 @@ class ProductFamily(CompositeFamily):
 
     def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
         """The products of densities of different columns, convolved with the lines of periodic factors."""
+        weights, is_periodic = self._sampled(at)
+        if not is_periodic or at.is_shifted:
+            return weights
+        zero = self._sampled(at.zero)[0].values[..., 0]
+        prior = accurate_values(self.kernel, at.origin, at.origin, diag=True).squeeze(-1)
+        beside_zero = variance_of_copies(self.kernel, at, weights.dims) - zero
+        return weights.with_variance(prior, beside_zero, at._replace(dims=tuple(sorted(weights.dims))))
+
+    def _sampled(self, at: GridFrequencies) -> tuple[SpectralWeights, bool]:
+        """The products at these frequencies, and whether there are periodic factors."""
         moved, densities, periodic = at, [], []
         for part in self.kernel.kernels:
             seen = at.select(part)
@@ -164,13 +174,7 @@ class ProductFamily(CompositeFamily):
             if not weights.dims.issuperset(dims):
                 raise no_density(self.kernel)
             weights = weights._replace(values=convolved(weights.values, lines, shares))
-        if not periodic or at.is_shifted:
-            return weights
-        prior = accurate_values(self.kernel, at.origin, at.origin, diag=True).squeeze(-1)
-        seen = at._replace(dims=tuple(sorted(weights.dims)))
-        is_zero = (seen.seen.abs() < 0.5 * seen.cell[list(seen.dims)]).all(-1)
-        zero = weights.values[..., is_zero][..., 0]
-        return weights.with_variance(prior, variance_of_copies(self.kernel, at, weights.dims) - zero, seen)
+        return weights, bool(periodic)
 
     def approximate(self, request: Request) -> RandomFeatureKernel:
         request.check_no_map(self.kernel)

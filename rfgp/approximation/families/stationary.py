@@ -85,7 +85,7 @@ class FourierFamily(LeafFamily):
         prior = accurate_values(self.kernel, at.origin, at.origin, diag=True).squeeze(-1)
         beside_zero = self._beside_zero(at)
         if beside_zero is None:
-            beside_zero = variance_of_copies(self.kernel, at) - values[..., 0]
+            beside_zero = variance_of_copies(self.kernel, at) - self.sampled_density(at.zero)[..., 0]
         return weights.with_variance(prior, beside_zero, at)
 
     def _of_column(self, at: GridFrequencies, column: int) -> SpectralWeights:

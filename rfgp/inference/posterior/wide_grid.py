@@ -42,15 +42,14 @@ class WideEquations(Equations):
         coefficients: Tensor,
     ) -> None:
         sums, root, (precision, *_) = GridStatistics.of(statistics), factor.covariance_root, noise.precisions(1)
-        if sums.lags.requires_grad or len(sums.count) > 1:
-            raise refused(
-                "gradients of the evidence with known noise or weights, and rows of both kinds", sums.num_features
-            )
+        if len(sums.count) > 1:
+            raise refused("rows with weights beside others without", sums.num_features)
         if root is None or precision is None:
             raise ValueError("expected a scale of one output and its noise, got none; take fewer features")
         crosses, squares = sums.targets.of_combination(residual_columns(coefficients))
         of_noise = precision.reshape(()).sqrt()
-        self.gram = ToeplitzGram(sums.lags.detach()[0], sums.orders)
+        self.lags = sums.lags[0]
+        self.gram = ToeplitzGram(self.lags.detach(), sums.orders)
         self.amplitudes = amplitudes.double() * root.reshape(()) * of_noise
         self.cross = crosses[0] * of_noise
         self.quadratic = (precision * squares).sum()
@@ -64,7 +63,7 @@ class WideEquations(Equations):
 
     def evidence_terms(self) -> EvidenceTerms:
         """The terms, with the log determinant by 8 random columns; see :attr:`WidePosterior.evidence_error`."""
-        log_determinant, explained = _EvidenceTerms.apply(self.amplitudes, self.cross, self.gram)
+        log_determinant, explained = _EvidenceTerms.apply(self.amplitudes, self.cross, self.lags, self.gram)
         return EvidenceTerms(self.quadratic - explained, log_determinant + self.log_noise)
 
 
@@ -119,26 +118,43 @@ class WidePosterior(GaussianPosterior):
 
 
 class _EvidenceTerms(torch.autograd.Function):
-    r"""The terms :math:`\log|B|` and :math:`h^\top B^{-1} h`, with their gradients in amplitudes and cross products.
+    r"""The terms :math:`\log|B|` and :math:`h^\top B^{-1} h`, with gradients in amplitudes, cross products and lags.
 
-    .. math:: \partial_{u_j} h^\top B^{-1} h = \frac{2 m_j^2}{u_j}, \qquad \partial_r h^\top B^{-1} h = 2 U m
+    .. math:: \partial_{u_j} h^\top B^{-1} h = \frac{2 m_j^2}{u_j}, \qquad \partial_r h^\top B^{-1} h = 2 U m, \qquad
+        d_G\, h^\top B^{-1} h = -m^\top U\, dG\, U m, \qquad d_G \log|B| = E\, z^\top B^{-1} U\, dG\, U z
+
+    The last one is estimated with the random columns z of the log determinant.
     """
 
     @staticmethod
-    def forward(ctx: Any, amplitudes: Tensor, cross: Tensor, gram: ToeplitzGram) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, amplitudes: Tensor, cross: Tensor, lags: Tensor, gram: ToeplitzGram) -> tuple[Tensor, Tensor]:
         precision, right = ToeplitzPrecision(gram, amplitudes), amplitudes.unsqueeze(-1) * cross
         mean, residual = precision.solve(right)
         columns = random_columns(precision, _PROBES)
         log_determinant, slope = precision.log_determinant(columns, ctx.needs_input_grad[0])
-        ctx.save_for_backward(amplitudes, mean, slope)
+        ctx.save_for_backward(amplitudes, mean, slope, lags)
+        ctx.precision, ctx.orders = precision, gram.orders
         return log_determinant, (mean * (right + residual)).sum()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, of_log_determinant: Tensor, of_explained: Tensor) -> tuple[Tensor, Tensor, None]:
-        amplitudes, mean, slope = ctx.saved_tensors
+    def backward(
+        ctx: Any, of_log_determinant: Tensor, of_explained: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor | None, None]:
+        amplitudes, mean, slope, lags = ctx.saved_tensors
         of_amplitudes = of_log_determinant * slope + 2.0 * of_explained * mean.squeeze(-1).square() / amplitudes
-        return of_amplitudes, 2.0 * of_explained * amplitudes.unsqueeze(-1) * mean, None
+        of_lags = None
+        if ctx.needs_input_grad[2]:
+            columns = random_columns(ctx.precision, _PROBES)
+            solved, _ = ctx.precision.solve(columns)
+            left, right, middle = (amplitudes.unsqueeze(-1) * part for part in (solved, columns, mean))
+            with torch.enable_grad():
+                sums = lags.detach().requires_grad_()
+                gram = ToeplitzGram(sums, ctx.orders)
+                trace = (left * gram.product(right)).sum() / columns.shape[-1]
+                form = of_log_determinant * trace - of_explained * (middle * gram.product(middle)).sum()
+            (of_lags,) = torch.autograd.grad(form, sums)
+        return of_amplitudes, 2.0 * of_explained * amplitudes.unsqueeze(-1) * mean, of_lags, None
 
 
 def random_columns(precision: ToeplitzPrecision, count: int) -> Tensor:

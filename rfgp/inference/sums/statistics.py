@@ -20,6 +20,9 @@ from .subtraction import ROUNDING, check_squares, without_groups
 from .sufficient_statistics import SufficientStatistics
 from .target_sums import TargetSums
 
+_DIGITS = 1e-5
+"""Columns of targets that vary less than that, beside what was subtracted of them, may be rounding of constants."""
+
 
 class GramStatistics(SufficientStatistics):
     r"""Weighted sums over rows, one set per group (class, task or fold), in float64.
@@ -165,7 +168,10 @@ class GramStatistics(SufficientStatistics):
         """Whether these can be sums of squares to the rounding of the whole: positive semidefinite, group by group."""
         if not bool((self.count >= 0).all()):
             return False
-        scale = _products(whole).diagonal(dim1=-2, dim2=-1).real.clamp_min(1e-300).rsqrt()
+        squares = _products(whole).diagonal(dim1=-2, dim2=-1).real
+        lost = (_DIGITS * whole.shift.abs()).square() * squares[..., -1:]  # of columns that are constants
+        least = torch.nn.functional.pad(lost, (self.num_features, 1))
+        scale = torch.maximum(squares, least).clamp_min(1e-300).rsqrt()
         matrix = _products(self) * scale.unsqueeze(-1) * scale.unsqueeze(-2)
         matrix.diagonal(dim1=-2, dim2=-1).add_(ROUNDING)
         return not bool(torch.linalg.cholesky_ex(matrix).info.any())
