@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, MultitaskKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, MultitaskGaussianLikelihood
 from torch.distributions import MultivariateNormal
 
@@ -119,6 +119,24 @@ def test_fields(is_known):
         noise = (likelihood.task_noises + likelihood.noise).expand(30, 2)
     model = rfgp.WeightSpaceGP(features, likelihood).condition(x, y, **given)
     close(model.log_marginal_likelihood(), evidence(features, x, y, noise.flatten().diag()))
+
+
+def test_outputs_with_many_patterns_of_gaps():
+    x, tasks = draws(250, 1), 7
+    torch.manual_seed(0)
+    features = rfgp.approximate(
+        MultitaskKernel(kernel().exact_kernel, num_tasks=tasks, rank=2), 11, method="fourier_grid", train_inputs=x
+    )
+    y = torch.sin(9.0 * x + torch.arange(tasks))
+    y[draws(*y.shape, seed=5) < 0.5] = torch.nan
+    likelihood = MultitaskGaussianLikelihood(tasks)
+    model = rfgp.WeightSpaceGP(features, likelihood).condition(x, y)
+    assert len(model.patterns) == 28
+    seen = ~y.flatten().isnan()
+    rows, residual = features.features(x), torch.block_diag(*features.residual_covariance(x).dense())
+    total = rows @ rows.mT + residual + (likelihood.task_noises + likelihood.noise).repeat(250).diag()
+    zero = torch.zeros(int(seen.sum()))
+    close(model.log_marginal_likelihood(), MultivariateNormal(zero, total[seen][:, seen]).log_prob(y.flatten()[seen]))
 
 
 def test_states_without_patterns_are_those_of_rows_without_weights():

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from ..._support import checks
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel
@@ -15,6 +16,11 @@ from .class_labels import ClassLabels
 from .correlated import padded, selection_of
 
 Pattern = tuple[bool, ...]
+_MOST_PATTERNS = 4
+"""Rows with more patterns of missing outputs than so many times the pairs of outputs are summed by these."""
+
+_MATRICES = 6
+"""Matrices (T, T) of every row that are held at a time."""
 
 
 def raised(
@@ -70,6 +76,8 @@ class RaisedNoise(NoiseModel):
             groups = None if is_alone else torch.full((len(rows.targets),), name, device=rows.targets.device)
         else:
             patterns, numbers = observed.unique(dim=0, return_inverse=True)
+            if len(patterns) > _MOST_PATTERNS * len(self._numbers):
+                return self._by_row(rows)
             names = self._named([(*pattern, False) for pattern in patterns.tolist()])
             groups = torch.tensor(names, device=numbers.device)[numbers]
         return Rows(rows.targets, groups=groups, num_groups=len(self.patterns))
@@ -85,6 +93,10 @@ class RaisedNoise(NoiseModel):
 
     def _by_row(self, rows: Rows) -> Rows:
         """Rows that contain their noise."""
+        what = f"the precisions of {len(rows.targets)} rows of {self.num_outputs} outputs on a Fourier grid"
+        checks.fits_in_memory(
+            _MATRICES * 8.0 * len(rows.targets) * self.num_outputs**2, what, "give smaller batches, or use landmarks"
+        )
         precision, log_det = self._precisions_of(rows)
         names = self._named(self._pairs)
         variances = precision.diagonal(dim1=-2, dim2=-1)
@@ -102,7 +114,7 @@ class RaisedNoise(NoiseModel):
         return Rows(rows.targets, weights, log_noise, num_groups=size)
 
     def _precisions_of(self, rows: Rows) -> tuple[Tensor, Tensor]:
-        """The precisions (N, T, T) of the outputs that are observed, zero for others, and minus log determinants."""
+        """The precisions (N, T, T) of what is observed, zero elsewhere, and log determinants of its covariances."""
         measured = self.measured.row_precisions(rows)
         missing = (measured.diagonal(dim1=-2, dim2=-1) == 0).to(measured.dtype)
         present = (1.0 - missing).unsqueeze(-1) * (1.0 - missing).unsqueeze(-2)
