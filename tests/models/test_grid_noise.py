@@ -1,5 +1,6 @@
 """What a Fourier grid cuts off is noise of every training row, whatever the likelihood; weights divide the rest."""
 
+import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, MultitaskKernel, ScaleKernel
@@ -137,6 +138,40 @@ def test_outputs_with_many_patterns_of_gaps():
     total = rows @ rows.mT + residual + (likelihood.task_noises + likelihood.noise).repeat(250).diag()
     zero = torch.zeros(int(seen.sum()))
     close(model.log_marginal_likelihood(), MultivariateNormal(zero, total[seen][:, seen]).log_prob(y.flatten()[seen]))
+
+
+class Exact(gpytorch.models.ExactGP):
+    def __init__(self, x, y, likelihood, covar_module, mean, kind):
+        super().__init__(x, y, likelihood)
+        self.covar_module, self.mean_module, self.kind = covar_module, mean, kind
+
+    def forward(self, x):
+        return self.kind(self.mean_module(x), self.covar_module(x))
+
+
+@pytest.mark.parametrize("is_several", [False, True])
+def test_an_exact_gp_takes_it_for_noise_too(is_several):
+    x, y, *_ = problem()
+    features, likelihood, mean = kernel(), gaussian(), gpytorch.means.ZeroMean()
+    kind = gpytorch.distributions.MultivariateNormal
+    if is_several:
+        tasks = MultitaskKernel(features.exact_kernel, num_tasks=2, rank=1)
+        features = rfgp.approximate(tasks, 11, method="fourier_grid", train_inputs=x)
+        y, likelihood = torch.stack([y, y.roll(3)], dim=-1), MultitaskGaussianLikelihood(2)
+        mean, kind = gpytorch.means.MultitaskMean(mean, 2), gpytorch.distributions.MultitaskMultivariateNormal
+    exact = Exact(x, y, likelihood, features, mean, kind)
+    model = rfgp.WeightSpaceGP(features, likelihood).condition(x, y)
+    found = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, exact)(exact(x), y) * y.numel()
+    wanted = model.log_marginal_likelihood()
+    close(found, wanted)
+    learned = list(features.parameters())
+    for slope, other in zip(torch.autograd.grad(found, learned), torch.autograd.grad(wanted, learned), strict=True):
+        close(slope, other)
+    with torch.no_grad():
+        at = draws(5, 1, seed=7)
+        pair = exact.eval()(at), model.posterior(at)
+        close(pair[0].mean, pair[1].mean)
+        close(pair[0].covariance_matrix, pair[1].covariance_matrix)
 
 
 def test_states_without_patterns_are_those_of_rows_without_weights():

@@ -10,7 +10,9 @@ import torch
 from linear_operator import to_linear_operator
 from linear_operator.operators import (
     ConstantDiagLinearOperator,
+    DenseLinearOperator,
     DiagLinearOperator,
+    KroneckerProductLinearOperator,
     LinearOperator,
     LowRankRootLinearOperator,
     MatmulLinearOperator,
@@ -23,6 +25,7 @@ from ...inference import OutputFactor
 from ...inference.posterior.covariance import RootCovariance
 from ...inference.posterior.residual_covariance import ResidualCovariance
 from .noisy_features import NoisyFeaturesLinearOperator, num_outputs, operator_noise
+from .operator_noise import ConstantNoise
 from .output_features import OutputFeatures
 
 
@@ -86,14 +89,18 @@ def _residual_of_product(left: RootLinearOperator, right: RootLinearOperator) ->
 class FeatureLinearOperator(LowRankRootLinearOperator):
     r"""The kernel matrix :math:`\Phi \Phi^\top` of features (..., N, D); sums with a diagonal are solved in float64.
 
-    ``residual`` returns what truncated features lack of the prior covariance at every point.
+    ``residual`` returns what features lack of the prior covariance at every point, which on a Fourier grid is noise of
+    observations: ``raises_noise``.
     """
 
     def __init__(
-        self, root: Tensor | LinearOperator, residual: Callable[[], ResidualCovariance | None] | None = None
+        self,
+        root: Tensor | LinearOperator,
+        residual: Callable[[], ResidualCovariance | None] | None = None,
+        raises_noise: bool = False,
     ) -> None:
         super().__init__(root)
-        self._residual = residual
+        self._residual, self.raises_noise = residual, raises_noise
 
     def evaluate_kernel(self) -> FeatureLinearOperator:
         """The operator itself, which is evaluated already."""
@@ -136,7 +143,7 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         if bool((other < 0).any()):
             return super()._mul_constant(other)
         residual = functools.partial(_scaled_residual, self, other)
-        return self.__class__(_scaled(self.root, other.sqrt()), residual)
+        return self.__class__(_scaled(self.root, other.sqrt()), residual, self.raises_noise)
 
     def add_diagonal(self, diag: Tensor) -> LinearOperator:
         return self + self.diagonal_operator(diag)
@@ -157,11 +164,31 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
                 return self.__class__(torch.cat([above, below], dim=-2))
         return to_linear_operator(self.to_dense()).cat_rows(cross.to_dense(), new.to_dense(), *args, **kwargs)
 
+    def _raised(self, noise: LinearOperator) -> LinearOperator:
+        """Noise of observations plus what a Fourier grid cuts off, which is noise of them too."""
+        residual, outputs = self.residual() if self.raises_noise else None, num_outputs(self)
+        if residual is None:
+            return noise
+        if outputs == 1:
+            return noise + DiagLinearOperator(residual.variance().to(noise.dtype))
+        known = operator_noise(noise, outputs)
+        if not isinstance(known, ConstantNoise):
+            raise ValueError(
+                "expected one noise covariance for all rows of several outputs on a Fourier grid in an ExactGP, got "
+                "known noise; use a WeightSpaceGP"
+            )
+        covariance = known.covariance + residual.double().dense()[0]
+        one = ConstantDiagLinearOperator(
+            residual.variances.new_ones(1).to(noise.dtype), diag_shape=self.shape[-1] // outputs
+        )
+        return KroneckerProductLinearOperator(one, DenseLinearOperator(covariance.to(noise.dtype)))
+
     def __add__(self, other: Any) -> LinearOperator:
         outputs = num_outputs(self)
         is_known = isinstance(other, LinearOperator) and operator_noise(other, outputs) is not None
         if is_known and not (self.batch_shape and outputs > 1):
-            return NoisyFeaturesLinearOperator(self, other)
+            once = self.__class__(self.root, self._residual) if self.raises_noise else self
+            return NoisyFeaturesLinearOperator(once, self._raised(other))
         if isinstance(other, DiagLinearOperator):  # a batch, of several outputs
             return self.__class__(self.root.to_dense(), self._residual) + other
         if _has_root(self) and _has_root(other) and _keeps_low_rank(self, other):
