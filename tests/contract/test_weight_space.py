@@ -4,7 +4,7 @@ import functools
 
 import pytest
 import torch
-from contract import MODELS, REFUSED, ROWS, Model
+from contract import LOCAL, MODELS, REFUSED, ROWS, Model
 
 import rfgp
 
@@ -140,14 +140,14 @@ def test_a_weight_of_two_is_a_row_twice(case):
     twice = torch.cat([torch.arange(ROWS), torch.arange(5)])
     weights = torch.where(torch.arange(ROWS) < 5, 2.0, 1.0).to(x)
     has_own = case.case.residual and (
-        case.settings in ("fitc", "blocks") or (case.case.is_grid and case.settings != "vfe")
+        case.settings in ("fitc", *LOCAL) or (case.case.is_grid and case.settings != "vfe")
     )
     _, xs = case.inputs()
     with torch.no_grad():
         once = case.unfitted().condition(x, y, weights=weights, **given)
         both = case.unfitted().condition(x[twice], y[twice], **{name: value[twice] for name, value in given.items()})
         pairs = list(zip(moments(once.posterior(xs), case), moments(both.posterior(xs), case), strict=True))
-    if has_own and case.settings != "blocks":
+    if has_own and case.settings not in LOCAL:
         assert float((pairs[0][0] - pairs[0][1]).abs().max()) > 1e-4
     elif not has_own:
         for found, value in pairs:

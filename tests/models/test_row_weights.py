@@ -1,13 +1,13 @@
-"""Weights of rows divide the noise of every likelihood: equal to dense algebra, and to known noise."""
+"""Weights of rows divide the noise of labels, are seen in training, and are checked; see tests/contract for others."""
 
 import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, MultitaskGaussianLikelihood
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 
 import rfgp
-from rfgp.likelihoods import DirichletClassificationLikelihood, MultitaskFixedNoiseGaussianLikelihood
+from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
 from rfgp.training import Evidence, Subset
 
@@ -21,7 +21,6 @@ NEW = torch.rand(5, 2, generator=GENERATOR, dtype=torch.float64)
 Y = torch.sin(6.0 * X[:, 0]) + X[:, 1]
 WEIGHTS = 0.2 + 3.0 * torch.rand(24, generator=GENERATOR, dtype=torch.float64)
 SEVERAL = torch.stack([Y, Y.square() - 1.0, X[:, 1]], dim=-1)
-MISSING = SEVERAL.masked_fill(torch.rand(SEVERAL.shape, generator=GENERATOR, dtype=torch.float64) < 0.3, torch.nan)
 
 
 def scalar_kernel(num_features=10):
@@ -35,14 +34,6 @@ def task_kernel():
     return rfgp.approximate(MultitaskKernel(RBFKernel(), 3, rank=2), 10, method="landmarks", train_inputs=X, seed=0)
 
 
-def task_likelihood(rank):
-    torch.manual_seed(1)
-    likelihood = MultitaskGaussianLikelihood(3, rank=rank, has_global_noise=not rank)
-    if rank:
-        likelihood.task_noise_covar_factor.data = 0.5 * torch.randn(3, rank) + torch.eye(3)[:, :rank]
-    return likelihood
-
-
 def gaussian():
     likelihood = GaussianLikelihood()
     likelihood.noise = 0.07
@@ -51,61 +42,6 @@ def gaussian():
 
 def close(one, other, bound=1e-9):
     assert (one - other).abs().max() <= bound * other.abs().max()
-
-
-def check_alike(one, other):
-    for name in ("mean", "covariance_matrix"):
-        close(getattr(one.posterior(NEW), name), getattr(other.posterior(NEW), name))
-    close(one.log_marginal_likelihood(), other.log_marginal_likelihood())
-
-
-@pytest.mark.parametrize("block_size", [None, 8])
-def test_gaussian_noise_is_divided(block_size):
-    kernel = scalar_kernel()
-    model = WeightSpaceGP(kernel, gaussian(), block_size=block_size).condition(X, Y, weights=WEIGHTS)
-    known = WeightSpaceGP(kernel, FixedNoiseGaussianLikelihood(torch.ones(24)), block_size=block_size)
-    known.condition(X, Y, 0.07 / WEIGHTS)
-    check_alike(model, known)
-    close(model.leave_one_out(X, Y, weights=WEIGHTS).mean, known.leave_one_out(X, Y, 0.07 / WEIGHTS).mean)
-    lengths = [each.covar_module.exact_kernel.base_kernel.raw_lengthscale for each in (model, known)]
-    slopes = [
-        torch.autograd.grad(each.log_marginal_likelihood(), length)[0]
-        for each, length in zip((model, known), lengths, strict=True)
-    ]
-    close(*slopes, 1e-8)
-    slid = WeightSpaceGP(kernel, gaussian(), block_size=block_size).condition(X[:20], Y[:20], weights=WEIGHTS[:20])
-    if block_size is None:
-        check_alike(slid.update(X[20:], Y[20:], weights=WEIGHTS[20:]), known)
-
-
-def test_known_noise_is_divided():
-    noise = 0.01 + 0.1 * X[:, 0]
-    first, second = (WeightSpaceGP(scalar_kernel(), FixedNoiseGaussianLikelihood(noise)) for _ in range(2))
-    check_alike(first.condition(X, Y, weights=WEIGHTS), second.condition(X, Y, noise / WEIGHTS))
-
-
-@pytest.mark.parametrize("y", [SEVERAL, MISSING], ids=["complete", "missing"])
-def test_noise_of_several_outputs_is_divided(y):
-    kernel, likelihood = task_kernel(), task_likelihood(0)
-    model = WeightSpaceGP(kernel, likelihood).condition(X, y, weights=WEIGHTS)
-    noise = (likelihood.task_noises + likelihood.noise).detach() / WEIGHTS.unsqueeze(-1)
-    known = WeightSpaceGP(kernel, MultitaskFixedNoiseGaussianLikelihood(noise))
-    check_alike(model, known.condition(X, y, noise))
-
-
-@pytest.mark.parametrize("y", [SEVERAL, MISSING], ids=["complete", "missing"])
-def test_correlated_noise_is_divided(y):
-    kernel, likelihood = task_kernel(), task_likelihood(3)
-    model = WeightSpaceGP(kernel, likelihood).condition(X, y, weights=WEIGHTS)
-    is_in = ~torch.isnan(y).flatten()
-    noise = torch.kron(torch.diag(1.0 / WEIGHTS), likelihood.task_noise_covar)[is_in][:, is_in]
-    with torch.no_grad():
-        cross, matrix = kernel(NEW, X).to_dense()[:, is_in], kernel(X).to_dense()[is_in][:, is_in]
-        total, targets = matrix + noise, y.flatten()[is_in]
-        mean = cross @ torch.linalg.solve(total, targets)
-        density = torch.distributions.MultivariateNormal(torch.zeros_like(targets), total).log_prob(targets)
-    close(model.posterior(NEW).mean.flatten(), mean)
-    close(model.log_marginal_likelihood(), density)
 
 
 @pytest.mark.parametrize("num_classes", [3, 40])
@@ -127,17 +63,6 @@ def test_noise_of_labels_is_divided(num_classes):
         close(model.log_marginal_likelihood(), normal.log_prob(targets).sum())
     left = WeightSpaceGP(kernel, likelihood).condition(X[1:], labels[1:], weights=WEIGHTS[1:]).posterior(X[:1])
     close(model.leave_one_out(X, labels, weights=WEIGHTS).mean[:, 0], left.mean[:, 0], 1e-8)
-
-
-@pytest.mark.parametrize("kind", ["gaussian", "labels"])
-def test_weight_two_is_two_rows(kind):
-    likelihood = gaussian() if kind == "gaussian" else DirichletClassificationLikelihood(num_classes=2)
-    y = Y if kind == "gaussian" else (Y > 0.5).long()
-    kernel, twice = scalar_kernel(), torch.where(torch.arange(24) < 7, 2.0, 1.0)
-    once = WeightSpaceGP(kernel, likelihood).condition(X, y, weights=twice)
-    both = WeightSpaceGP(kernel, likelihood).condition(torch.cat([X, X[:7]]), torch.cat([y, y[:7]]))
-    for name in ("mean", "covariance_matrix"):
-        close(getattr(once.posterior(NEW), name), getattr(both.posterior(NEW), name))
 
 
 @pytest.mark.parametrize("strategy", [Evidence(initialize=False), Subset(initialize=False)], ids=["evidence", "subset"])

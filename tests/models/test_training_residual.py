@@ -1,9 +1,9 @@
-"""Evidence, gradients and predictions of SoR, VFE and FITC equal dense algebra; the bound is below the evidence."""
+"""The bound is below the evidence; VFE and FITC stay themselves. tests/contract compares them with dense algebra."""
 
 import gpytorch
 import pytest
 import torch
-from dense import evidence, posterior
+from dense import evidence
 
 import rfgp
 from rfgp.approximation.families.scale import FeatureScaleKernel
@@ -46,7 +46,6 @@ def fixed(rows=50):
 
 
 LIKELIHOODS = {"gaussian": gaussian, "fixed": fixed}
-METHODS = ("landmarks", "optimized_maclaurin")
 
 
 def model(x, residual, likelihood="gaussian", method="landmarks", width=10):
@@ -71,37 +70,6 @@ def dense_evidence(fitted, x, y):
 
 def close(a, b):
     return float((a - b).abs().max()) <= RELATIVE * max(1.0, float(b.abs().max()))
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("likelihood", LIKELIHOODS)
-@pytest.mark.parametrize("residual", ["none", "vfe", "fitc"])
-def test_evidence_and_gradients_equal_dense_algebra(residual, likelihood, method):
-    x, y, _ = data()
-    fitted = model(x, residual, likelihood, method)
-    found = fitted.condition(x, y).log_marginal_likelihood()
-    found.backward()
-    slopes = {name: p.grad.clone() for name, p in fitted.named_parameters()}
-    fitted.zero_grad()
-    wanted = dense_evidence(fitted, x, y)
-    wanted.backward()
-    assert close(found.detach(), wanted.detach())
-    for name, parameter in fitted.named_parameters():
-        assert close(slopes[name], parameter.grad), name
-
-
-@pytest.mark.parametrize("residual", ["none", "vfe", "fitc"])
-def test_predictions_equal_dense_algebra_and_add_the_residual(residual):
-    x, y, xs = data()
-    with torch.no_grad():
-        fitted = model(x, residual).condition(x, y)
-        covar = fitted.covar_module
-        phi, phis = covar.features(x), covar.features(xs)
-        noise = noises(fitted, x, y) + (covar.residual_variance(x) if residual == "fitc" else 0.0)
-        mean, covariance = posterior(phi @ phi.mT, phi @ phis.mT, phis @ phis.mT, noise, y - 0.4)
-        found = fitted.posterior(xs)
-        assert close(found.mean, mean + 0.4)
-        assert close(found.variance, covariance.diagonal() + covar.residual_variance(xs))
 
 
 @pytest.mark.parametrize("width", [3, 10, 30, 50, 80])

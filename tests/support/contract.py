@@ -164,7 +164,10 @@ SETTINGS: dict[str, dict[str, object]] = {
     "vfe": {"residual": "vfe"},
     "fitc": {"residual": "fitc"},
     "blocks": {"block_size": IN_CLUSTER, "num_neighbors": None},
+    "neighbors": {"block_size": ROWS * TASKS, "num_neighbors": ROWS * TASKS},
 }
+"""One block with all rows as neighbors is the exact process, by the formulas of neighbors."""
+LOCAL = ("blocks", "neighbors")
 DATA = ("complete", "missing", "weights")
 
 
@@ -196,7 +199,7 @@ class Model:
     @property
     def refusal(self) -> str | None:
         """The beginning of the sentence that refuses this combination; None where it is a model."""
-        has_blocks, has_residual = self.settings == "blocks", self.settings in ("vfe", "fitc")
+        has_blocks, has_residual = self.settings in LOCAL, self.settings in ("vfe", "fitc")
         if has_blocks and self.case.residual != "covariance":
             return "expected landmarks for block_size"
         if has_residual and (self.outputs > 1 or self.noise_case.has_labels):
@@ -284,7 +287,7 @@ class Model:
         """
         kept = torch.arange(len(x)) if kept is None else kept
         every = torch.cat([x[kept], xs])
-        prior = self._prior(model, every, len(kept), of_draws)
+        prior = self.prior(model, every, len(kept), of_draws)
         mean = model.mean_module(every).flatten()
         weights = self.weights()
         divisor = torch.ones(len(x)).to(x) if weights is None else weights
@@ -299,7 +302,7 @@ class Model:
         noise = self.noise_case.noise(model.likelihood, known) / divisor[kept].reshape(-1, 1, 1)
         return [JointNormal(prior, mean, torch.block_diag(*noise), y.flatten())]
 
-    def _prior(self, model: WeightSpaceGP, every: Tensor, num_rows: int, of_draws: bool = False) -> Tensor:
+    def prior(self, model: WeightSpaceGP, every: Tensor, num_rows: int, of_draws: bool = False) -> Tensor:
         """Features' products, and what these leave over: among cells of one block, one row, or one point."""
         kernel = model.covar_module
         features = kernel.features(every)
@@ -307,11 +310,11 @@ class Model:
         if not self.case.residual:
             return low_rank
         owners = torch.arange(len(every))
-        if self.settings == "blocks":
-            owners = every[:, 0].floor().long()
+        if self.settings in LOCAL:
+            owners = every[:, 0].floor().long() if self.settings == "blocks" else torch.zeros_like(owners)
         elif self.settings == "vfe" or (self.settings != "fitc" and not self.case.is_grid):
             owners[:num_rows] = -1 - owners[:num_rows]
-        if of_draws and self.settings != "blocks":
+        if of_draws and self.settings not in LOCAL:
             owners[num_rows:] = -1 - owners[num_rows:]
         is_own = (owners[:, None] == owners) & (owners >= 0)
         is_own = is_own.repeat_interleave(self.outputs, 0).repeat_interleave(self.outputs, 1)
@@ -321,7 +324,7 @@ class Model:
         """What the variational bound takes from the evidence: half the residual variances over the noise."""
         if self.settings != "vfe":
             return torch.zeros(()).to(x)
-        missing = (self._prior(model, x, 0) - self._prior(model, x, len(x))).diagonal()
+        missing = (self.prior(model, x, 0) - self.prior(model, x, len(x))).diagonal()
         noise = torch.cat([law.noise.diagonal() for law in self.dense(model, x, x[:0])])
         return 0.5 * (missing / noise).sum()
 
