@@ -3,7 +3,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-long smoke oldest coverage package demo tutorials benchmarks docs lint format clean
+.PHONY: help test test-long smoke oldest coverage package demo gpu tutorials benchmarks docs lint format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,9 @@ demo: $(INSTALLED)  ## compare random features with the exact model on digits, i
 	OMP_NUM_THREADS=1 $(BIN)/python -m rfgp study digits --kernel polynomial:3 --num-features 128,256,512,1024 \
 		--seeds 5 --exact-limit 1000 --force --out demo-results \
 		--methods rademacher:real,rademacher:ctr,tensor_srht:real,tensor_srht:ctr,tensor_sketch:real,gaussian:real,landmarks
+
+gpu: $(INSTALLED)  ## compare a device with the processor, into gpu-results; DEVICE=cpu to see that it runs
+	PYTHON=$(BIN)/python bash .ci/gpu run gpu-results "" $(or $(DEVICE),cuda)
 
 tutorials: $(INSTALLED)  ## run every tutorial
 	@set -e; for script in $(sort $(wildcard tutorials/[0-9]*.py)); do \

@@ -1,5 +1,8 @@
 """The version of the package, which is that of its tag."""
 
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 
-__version__ = version("rfgp")
+try:
+    __version__ = version("rfgp")
+except PackageNotFoundError:  # a checkout that is on the path without being installed
+    __version__ = "0+checkout"

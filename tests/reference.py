@@ -1,24 +1,31 @@
 """Record what every kernel, likelihood and model computes, and compare it with what they compute after a change.
 
-It is run by hand; values before the change are in ``tests/reference.npz``::
+It is run by hand; values before the change are in ``tests/reference.npz``, or those of another commit::
 
     python tests/reference.py record FILE.npz
     python tests/reference.py compare FILE.npz [--only PATTERN]
+    python tests/reference.py against COMMIT [--only PATTERN]
+    python tests/reference.py coverage
 
-A key is the name of a case, a colon and the name of a value. Samples, which may change with the order of random draws,
-have "/sample" in their keys. What raises an error is recorded as such.
+The third one prints the largest difference by model and value, the last one the share of lines that are reached. A key
+is the name of a case, a colon and the name of a value. Samples, which may change with the order of random draws, have
+"/sample" in their keys. What raises an error is recorded as such.
 """
 
 import argparse
+import ast
 import dataclasses
 import functools
+import importlib
 import itertools
 import math
+import re
 import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import coverage
 import gpytorch
 import numpy as np
 import torch
@@ -41,6 +48,11 @@ from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihoo
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean, ZeroMean
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "support"))
+
+import old_version
+import reference_models
 
 import rfgp
 from rfgp import approximation, kernels, likelihoods, models
@@ -57,6 +69,8 @@ SIZES = {"tall": (40, 24), "wide": (24, 32)}
 """Numbers of rows and, per output, of features."""
 SETTINGS = [("tall", "float64"), ("tall", "float32"), ("wide", "float64")]
 CLASSES, POINTS = 3, 5
+CORE = ("inference", "models", "training", "approximation")
+"""The rooms of which values are to reach most."""
 
 
 # Kernels
@@ -541,6 +555,14 @@ def runs():
                 "ignore",
                 functools.partial(zip, ["values"], [lambda other=other: dict(other())]),
             )
+    for name, function in reference_models.CONTRACT.items():
+        yield f"{name}/float64", "float64", "ignore", functools.partial(of_models, function)
+    for other in reference_models.OTHERS:
+        yield f"{other.__name__}/float64", "float64", "ignore", functools.partial(of_models, other)
+
+
+def of_models(function):
+    yield "values", functools.partial(reference_models.run, function)
 
 
 def evaluated(steps):
@@ -595,10 +617,8 @@ def difference(old, new):
     return float(np.abs(new - old).max(initial=0.0) / np.abs(old).max(initial=SMALLEST))
 
 
-def compare(path, pattern):
-    """Print what differs from a file and a summary, and return the number of keys beyond the tolerance."""
-    new = values(pattern)
-    old = {key: value for key, value in load(path).items() if pattern in key.partition(": ")[0]}
+def compare(old, new):
+    """Print what differs and a summary, and return the number of keys beyond the tolerance."""
     largest, beyond = dict.fromkeys(DTYPES, 0.0), []
     for key in old | new:
         dtype = next(name for name in DTYPES if name in key)
@@ -613,17 +633,73 @@ def compare(path, pattern):
     return len(beyond)
 
 
+def of_file(path, pattern):
+    """The values of a file of what has names that contain a pattern."""
+    return {key: value for key, value in load(path).items() if pattern in key.partition(": ")[0]}
+
+
+def of_commit(commit, pattern):
+    """The values that the package of another commit gives."""
+    sys.path.insert(0, str(old_version.install(commit)))
+    return importlib.import_module("old_reference").values(pattern)
+
+
+def table(old, new):
+    """Print the largest difference of every group of models and kind of value, in a table; inf: there or not."""
+    cells = {}
+    for key in old | new:
+        name, _, value = key.partition(": ")
+        group = "/".join(name.split("/")[:1]) if name.count("/") > 3 else name.partition("/")[0]
+        cell = group, re.sub(r".*[:/] ?", "", value).split(",")[0].partition(" in ")[0]
+        cells[cell] = max(cells.get(cell, 0.0), difference(old.get(key), new.get(key)))
+    width = max(len(group) for group, _ in cells)
+    for (group, value), found in cells.items():
+        print(f"{group:{width}}  {value:32}{found:10.1e}")
+
+
+def covered(pattern):
+    """Print, by room, how many lines of the bodies of functions run, of all that are no docstrings."""
+    tracer = coverage.Coverage(data_file=None, source=[rfgp.__path__[0]], config_file=False)
+    with tracer.collect():
+        values(pattern)
+    rooms = {}
+    for path in sorted(Path(rfgp.__path__[0]).rglob("*.py")):
+        tree, bodies = ast.parse(path.read_text(encoding="utf-8")), set()
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) is not None else node.body
+                bodies |= {*range(body[0].lineno, body[-1].end_lineno + 1)} if body else set()
+        _, statements, _, missing, _ = tracer.analysis2(str(path))
+        lines = bodies & {*statements}
+        parts = path.relative_to(rfgp.__path__[0]).parts
+        total = rooms.setdefault(parts[0] if len(parts) > 1 else ".", [0, 0])
+        total[0] += len(lines - {*missing})
+        total[1] += len(lines)
+    rooms["core"] = [sum(rooms[name][place] for name in CORE) for place in (0, 1)]
+    for name, (run, count) in rooms.items():
+        print(f"{name:16}{run:7} of {count:6} lines, {100.0 * run / max(count, 1):.1f} %")
+    print(f"core: {', '.join(CORE)}")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["record", "compare"])
-    parser.add_argument("file", type=Path)
+    parser.add_argument("action", choices=["record", "compare", "against", "coverage"])
+    parser.add_argument("file", nargs="?", metavar="FILE", help='the file of values; a commit for "against"')
     parser.add_argument("--only", default="", metavar="PATTERN", help="only cases whose names contain this")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    if arguments.action == "compare":
-        sys.exit(min(compare(arguments.file, arguments.only), 1))
-    save(arguments.file, values(arguments.only))
+    if arguments.action == "coverage":
+        return covered(arguments.only)
+    if arguments.file is None:
+        parser.error(f"expected a file or a commit after {arguments.action}")
+    if arguments.action == "record":
+        return save(arguments.file, values(arguments.only))
+    old = (of_file if arguments.action == "compare" else of_commit)(arguments.file, arguments.only)
+    new = values(arguments.only)
+    if arguments.action == "against":
+        table(old, new)
+    sys.exit(min(compare(old, new), 1))
 
 
 if __name__ == "__main__":
