@@ -1089,7 +1089,7 @@ def test_the_cosine_kernel_of_two_columns_is_not_positive_definite():
         (lambda: polynomial(active_dims=[0, 4]), {}, "expected active_dims below input_dim=4"),
         (lambda: LinearKernel(ard_num_dims=3), {}, "expected 3 columns as ard_num_dims says"),
         (polynomial, {"train_inputs": inputs(50, 3)}, "expected train_inputs with 4 columns"),
-        (polynomial, {"train_inputs": torch.ones(50)}, "expected train_inputs of shape"),
+        (polynomial, {"train_inputs": torch.ones(50)}, "expected train_inputs with 4 columns, got 1"),
         (polynomial, {"train_inputs": torch.ones(50, 4).long()}, "expected floating-point train_inputs"),
         (polynomial, {"train_inputs": torch.full((50, 4), float("nan"))}, "expected finite values in train_inputs"),
     ],

@@ -263,7 +263,7 @@ def test_wrong_data_are_refused_and_nothing_is_lost():
     wanted, bound = model.log_prob(x, y), model.bound
     wrong = [
         (x, y[:-1]),
-        (x[:, 0], y),
+        (x[0, 0], y),
         (x, torch.full_like(y, math.nan)),
         (x, y.long()),
         (x * math.inf, y),

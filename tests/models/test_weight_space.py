@@ -209,7 +209,7 @@ BAD = {
     "real y": ("complex", lambda x, y, n: (x, y.real, n)),
     "no rows": ("gaussian", lambda x, y, n: (x[:0], y[:0], n)),
     "no labels": ("dirichlet", lambda x, y, n: (x[:0], y[:0], n)),
-    "1-d x": ("gaussian", lambda x, y, n: (x[:, 0], y, n)),
+    "0-d x": ("gaussian", lambda x, y, n: (x[0, 0], y, n)),
     "3-d x": ("gaussian", lambda x, y, n: (x[None], y[None], n)),
 }
 

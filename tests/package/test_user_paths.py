@@ -489,11 +489,14 @@ def functions_by_botorch():
 
 
 def bayesian_optimization():
+    from botorch.sampling.pathwise import draw_matheron_paths
+
     x, y = rows()
     model = rfgp.botorch.WeightSpaceModel(x, y.unsqueeze(-1), num_features=WIDTH, seed=0)
     mll = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)
     fit_gpytorch_mll(mll, optimizer_kwargs={"max_evaluations": 5})
     assert model.condition_on_observations(x[:2], y[:2].unsqueeze(-1)).posterior(x[:3]).mean.shape == (3, 1)
+    assert isinstance(draw_matheron_paths(model, torch.Size([4])), rfgp.botorch.FunctionPath)
     samples = model.sample_functions(4)
     assert isinstance(samples, rfgp.botorch.ModelSamples) and samples(x[:3]).shape == (4, 3, 1)
 

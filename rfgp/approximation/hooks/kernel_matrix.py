@@ -28,7 +28,8 @@ def kernel_matrix(kernel: Any, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | L
         return (to_dense(left) * to_dense(right)).sum(-1)
     if same:
         residual = functools.partial(kernel.active_residual, x1)
-        return FeatureLinearOperator(_pair(kernel, x1, None)[0], residual, kernel.active_frequency_grid is not None)
+        raises_noise = kernel.active_frequency_grid is not None and not kernel.includes_residual
+        return FeatureLinearOperator(_pair(kernel, x1, None)[0], residual, raises_noise)
     outputs = kernel.num_outputs_per_input(x1, x2)
     batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], kernel.batch_shape)
     size = torch.Size((*batch_shape, outputs * x1.shape[-2], outputs * x2.shape[-2]))

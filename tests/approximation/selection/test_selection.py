@@ -361,7 +361,7 @@ def test_kernels_without_any_features_raise_and_list_those_with_some(exact):
 
 BAD = [
     ({"train_inputs": [1.0, 2.0]}, "^expected a torch.Tensor for train_inputs, got list; use torch.as_tensor$"),
-    ({"train_inputs": torch.ones(5)}, "^expected train_inputs of shape"),
+    ({"train_inputs": torch.ones(())}, "^expected train_inputs of shape"),
     ({"train_inputs": torch.ones(5, 3).long()}, "^expected floating-point train_inputs"),
     ({"train_inputs": torch.ones(0, 3)}, "^expected at least one row in train_inputs"),
     ({"train_inputs": torch.full((5, 3), float("nan"))}, "^expected finite values in train_inputs, got 15"),

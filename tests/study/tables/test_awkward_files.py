@@ -270,7 +270,9 @@ def test_thousands(file, group):
 
 def test_a_comma_that_may_mean_two_things_asks(file):
     path = file(lines("a;y", [f"{i},250" for i in range(1, ROWS + 1)], np.arange(ROWS), separator=";"))
-    message = "got '1,250', which may have a decimal comma, or one between thousands; pass decimal="
+    message = (
+        "got '1,250', which may have a decimal comma, or one between thousands; write such numbers in one way, or read"
+    )
     with pytest.raises(ValueError, match=re.escape(message)):
         read(path, "y", task="regression")
     for decimal, value in ((",", 1.25), (".", 1250.0)):

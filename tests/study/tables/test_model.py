@@ -165,7 +165,7 @@ def test_files_that_are_there_stay(folder, model_file, capsys):
         (["predict", "model.pt", "houses.csv", "--out", "a.parquet"], "expected a file of text for --out"),
         (["predict", "houses.csv", "houses.csv"], "expected a file that rfgp.save wrote"),
         (["predict", "houses.csv", "model.pt"], "write rfgp predict model.pt houses.csv"),
-        (["predict", "none.pt", "houses.csv"], "expected a path that can be used, got No such file"),
+        (["predict", "none.pt", "houses.csv"], "expected an existing file, got 'none.pt'"),
     ],
 )
 def test_what_is_refused(folder, model_file, monkeypatch, capsys, command, message):
