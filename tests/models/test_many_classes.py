@@ -233,3 +233,18 @@ def test_no_tensor_has_a_matrix_for_every_class():
     with torch.no_grad(), Largest() as seen:
         model.leave_one_out(x, y)
     assert seen.numbers <= 2 * classes * num_rows
+
+
+def test_blocks_have_no_array_of_the_cube_of_the_classes():
+    classes, num_rows, width = 60, 120, 8
+    x = torch.rand(num_rows, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(num_rows) % classes
+    kernel = rfgp.approximate(ScaleKernel(RBFKernel()), width, method="landmarks", train_inputs=x, seed=0)
+    likelihood = DirichletClassificationLikelihood(num_classes=classes)
+    model = WeightSpaceGP(kernel, likelihood, block_size=20, num_neighbors=16).double()
+    with Largest() as seen:
+        model.condition(x, y).log_marginal_likelihood().backward()
+        with torch.no_grad():
+            latent = model.condition(x, y).posterior(x[:5])
+            assert torch.isfinite(latent.mean).all() and torch.isfinite(latent.variance).all()
+    assert seen.numbers <= 2 * classes * max(num_rows, width**2)

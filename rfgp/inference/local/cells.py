@@ -20,10 +20,10 @@ from .rows import LocalRows
 from .separable_cells import SeparableCells
 from .system_prediction import SystemConditioning
 from .system_regression import Covariance, SystemCovariance, SystemRegression
-from .systems import LocalSystems
+from .systems import CombinedSystems
 
 
-class CellSystem(LocalSystems):
+class CellSystem(CombinedSystems):
     """The observed cells of several outputs as the rows of one output, by a :class:`CellKernel`.
 
     Where the noise of outputs is correlated, rows are combinations of the cells of an input with independent noise.

@@ -147,7 +147,7 @@ class LeftOutBlocks:
         """What the other rows predict at a group (m,), with the posterior of sums without it, made anew if exact."""
         systems = self.regression.systems
         if self.statistics is None:
-            self.statistics = self.local.statistics(systems, self.product_dtype, self.local.columns.mean(0))
+            self.statistics = self.local.statistics(systems, self.product_dtype, systems.center(self.local.columns))
         dtype, shift = self.product_dtype, self.statistics.shift
         if is_exact:
             statistics = self.local.without(numbers.cpu())[0].statistics(systems, dtype, shift)

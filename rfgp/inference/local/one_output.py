@@ -11,10 +11,10 @@ from ..noise import NoiseModel
 from ..noise.base import residual_columns
 from ..sums.mean_basis import coefficients
 from ..sums.rows import Rows
-from .systems import LocalSystems
+from .systems import CombinedSystems
 
 
-class OneOutput(LocalSystems):
+class OneOutput(CombinedSystems):
     """Rows with one target each, and a noise variance of their own."""
 
     def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel) -> None:

@@ -13,13 +13,13 @@ from ..noise import NoiseModel
 from ..noise.base import residual_columns
 from ..sums.mean_basis import coefficients
 from ..sums.rows import Rows
-from .systems import LocalSystems, relative_variances
+from .systems import CombinedSystems, relative_variances
 
 _SMALLEST = 1e-12
 """The smallest variance of a rotated output, relative to the largest."""
 
 
-class OutputSystems(LocalSystems):
+class OutputSystems(CombinedSystems):
     r"""Rotated outputs of complete rows, which are independent.
 
     .. math:: \mathrm{Cov} f = k \otimes \Gamma, \quad \Sigma = L L^\top, \quad

@@ -74,7 +74,7 @@ class SystemRegression(Regression):
     def system(self, number: int) -> LocalRegression:
         """One system as a regression of one output with the mean zero."""
         rows, systems = self.local, self.systems
-        targets = systems.combinations()[number] @ rows.columns.mT
+        targets = systems.targets(rows.columns)[number]
         variances = systems.variances(rows.columns, rows.variances)[number]
         local = rows.of_one_output(targets.detach(), variances.detach())
         noise = WhitenedNoise(IndependentNoise(Targets(), _one))

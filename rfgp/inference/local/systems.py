@@ -28,8 +28,7 @@ class LocalSystems(abc.ABC):
         C_{sb} = K_b - \Phi_b \Phi_b^\top + \mathrm{diag}(v_{sb})
 
     One output is one system, every class of labels is one, and so is every output of a separable kernel once they are
-    rotated. Rows have columns (N, K), of which targets are combinations, and variances (N,), of which a subclass makes
-    those of the systems.
+    rotated. Rows have columns (N, K) and variances (N,), of which a subclass makes targets and noise variances.
 
     :param kernel: the scalar kernel.
     """
@@ -46,8 +45,12 @@ class LocalSystems(abc.ABC):
         """The inputs, the columns (N, K) and the variances (N,) of checked rows, the latter two in float64."""
 
     @abc.abstractmethod
-    def combinations(self) -> Tensor:
-        """Targets of the systems less their means, as combinations (S, K) of the columns."""
+    def targets(self, columns: Tensor) -> Tensor:
+        """The targets (..., S, n) of rows with columns (..., n, K), less their means."""
+
+    @abc.abstractmethod
+    def target_sums(self, statistics: SufficientStatistics) -> tuple[Tensor, Tensor]:
+        """The products of features with the targets of systems, (S, D), and those of targets with themselves, (S,)."""
 
     @abc.abstractmethod
     def variances(self, columns: Tensor, variances: Tensor) -> Tensor:
@@ -76,28 +79,28 @@ class LocalSystems(abc.ABC):
         """The groups of rows whose sums make those of a system."""
         return [system]
 
-    def targets(self, columns: Tensor) -> Tensor:
-        """The targets (S, N) of rows with columns (N, K), less their means."""
-        return self.combinations() @ columns.mT
+    def center(self, columns: Tensor) -> Tensor:
+        """What is subtracted from the columns (N, K) before they are summed, (K,)."""
+        return columns.mean(0)
 
     def whitened(self, x: Tensor, rows: Rows, shift: Tensor) -> tuple[Tensor, Rows]:
         """The features and the rows of one block, whitened, for inputs (n, d) and a shift (K,) of the columns."""
         scalar = self.residual.scalar_features(x)
         covariance = self.residual.covariance(x, self.residual.root * scalar)
         variances = 1.0 / rows.all_weights()[:, 0]
-        return self.whiten(covariance, scalar, rows.targets, rows.with_ones(shift), variances)
+        return self.whiten(covariance, scalar, rows.targets, shift, variances)
 
     def whiten(
-        self, covariance: Tensor, scalar: Tensor, columns: Tensor, centered: Tensor, variances: Tensor
+        self, covariance: Tensor, scalar: Tensor, columns: Tensor, shift: Tensor, variances: Tensor
     ) -> tuple[Tensor, Rows]:
         """Features and rows of a block for every system, by groups.
 
         :param covariance: that of the residual, (n, n).
         :param scalar: features without the output scale, (n, D).
-        :param centered: the columns less a shift, with one of ones, (n, K + 1).
+        :param shift: what is subtracted from the columns (n, K), (K,); behind them is one of ones.
         """
         factor = factor_of(covariance + torch.diag_embed(self.variances(columns, variances)))
-        block = torch.cat([scalar, centered], dim=-1).expand(len(factor), -1, -1)
+        block = torch.cat([scalar, Rows(columns).with_ones(shift)], dim=-1).expand(len(factor), -1, -1)
         white = torch.linalg.solve_triangular(factor, block, upper=False)
         groups = torch.arange(len(factor), device=scalar.device).repeat_interleave(len(scalar))
         logs = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log()
@@ -119,18 +122,12 @@ class LocalSystems(abc.ABC):
         return FewClasses(functools.partial(self._one_by_one, statistics, factor), self.num_systems)
 
     def _one_by_one(self, statistics: SufficientStatistics, factor: OutputFactor) -> Iterator[NormalEquations]:
-        crosses, squares = statistics.targets.of_combination(self.combinations().mT)
-        gram, log_noise, one = statistics.gram, statistics.log_noise, crosses.new_ones(1, 1)
+        cross, quadratic = self.target_sums(statistics)
+        gram, log_noise, one = statistics.gram, statistics.log_noise, cross.new_ones(1, 1)
         for system in range(self.num_systems):
             groups = self.groups(system)
-            cross = crosses[groups, :, system].sum(0)
-            sums = WeightedSums(
-                [Group(one, gram[group]) for group in groups],
-                cross[:, None, None],
-                squares[groups, system, system].sum(),
-                log_noise[groups].sum(),
-            )
-            yield NormalEquations(sums, factor)
+            grams, of_targets = [Group(one, gram[group]) for group in groups], cross[system][:, None, None]
+            yield NormalEquations(WeightedSums(grams, of_targets, quadratic[system], log_noise[groups].sum()), factor)
 
     def detached(self) -> Self:
         """The same systems of a kernel whose parameters are the leaves of graphs of their own."""
@@ -142,6 +139,22 @@ class LocalSystems(abc.ABC):
     def log_scale(self, num_rows: float) -> Tensor | float:
         """What the scales of targets add to the log determinant of the noise of all systems."""
         return 0.0
+
+
+class CombinedSystems(LocalSystems):
+    """Systems whose targets are combinations of the columns, each with a group of its own."""
+
+    @abc.abstractmethod
+    def combinations(self) -> Tensor:
+        """Targets of the systems less their means, as combinations (S, K) of the columns."""
+
+    def targets(self, columns: Tensor) -> Tensor:
+        return self.combinations() @ columns.mT
+
+    def target_sums(self, statistics: SufficientStatistics) -> tuple[Tensor, Tensor]:
+        combinations = self.combinations().unsqueeze(-1)
+        cross, squares = statistics.targets.of_combination(combinations)
+        return cross.squeeze(-1), squares.flatten()
 
 
 def grouped_rows(

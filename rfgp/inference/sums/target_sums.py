@@ -40,6 +40,16 @@ class TargetSums(NamedTuple):
         with_ones = torch.cat([columns, self.shift.unsqueeze(0) @ columns], dim=-2)
         return self.cross @ with_ones.to(self.cross.dtype), with_ones.mH @ self.gram @ with_ones
 
+    def squares(self, coefficients: Tensor) -> Tensor:
+        """The squares (G, C) of combinations (K, C) of the targets: the diagonals of their Gram matrices."""
+        columns = coefficients.to(self.shift.dtype)
+        with_ones = torch.cat([columns, self.shift.unsqueeze(0) @ columns], dim=-2)
+        return (with_ones.conj() * (self.gram @ with_ones)).sum(-2)
+
+    def take(self, groups: slice) -> TargetSums:
+        """The sums of some groups."""
+        return self.map(lambda sums: sums[groups])
+
     def of_targets(self) -> tuple[Tensor, Tensor]:
         """Cross products (G, D, K) and Gram matrices (G, K, K) of the targets themselves."""
         return self.of_combination(torch.eye(len(self.shift), dtype=self.shift.dtype, device=self.shift.device))

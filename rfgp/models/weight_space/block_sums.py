@@ -43,8 +43,9 @@ class BlockSums(RowSums):
 
     def summed(self, model: Any, shift: Tensor | None = None) -> Self:
         """The sums over these rows; ``shift`` (K,), by default their mean, is subtracted from the columns."""
-        shift = self.local.columns.mean(0) if shift is None else shift
-        statistics = self.local.statistics(model.systems(self.local.has_cells), self.product_dtype, shift)
+        systems = model.systems(self.local.has_cells)
+        shift = systems.center(self.local.columns) if shift is None else shift
+        statistics = self.local.statistics(systems, self.product_dtype, shift)
         return self._checked(statistics, self.local.detached())
 
     def resummed(self, model: Any) -> Self:

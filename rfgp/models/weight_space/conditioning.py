@@ -81,7 +81,7 @@ def _block_sums(
 ) -> tuple[BlockSums, list[Batch]]:
     """The sums over rows in blocks, which are all taken together first."""
     rows: Any = sums_of(model, data, is_all)
-    shift = rows.local.columns.mean(0)
+    shift = model.systems(rows.local.has_cells).center(rows.local.columns)
     if executor is None:
         return rows.summed(model, shift), data
     statistics = sums_of_blocks_by(executor, model, rows.local, rows.product_dtype, shift)
