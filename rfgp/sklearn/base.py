@@ -22,6 +22,7 @@ from ..approximation.entry import approximate
 from ..inference import LeaveGroupOut, LeaveOneOut
 from ..models import WeightSpaceGP
 from ..training import Neighbors, fit
+from ..training.costs import covariance_seconds
 from ..training.strategies import Strategy
 from ..training.timing import NEVER, Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, validated
@@ -33,6 +34,8 @@ from .kernels import is_rough, kernel_of_levels
 from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, ModelSize, default_size, timed_size
 from .table_encoder import TableEncoder, is_table
 
+_TIMES_OF_OUTPUTS = 3
+"""How many times as long as one fit of so many outputs all of it takes."""
 _OF_CELLS = 50
 """Evaluations of the evidence of few cells, after which it gains nothing that other rows would show."""
 
@@ -232,6 +235,7 @@ class RandomFeatureGP(BaseEstimator):
 
         with _quiet():
             if deadline.is_set:
+                self._warn_of_outputs(covariance_seconds(y))
                 is_slow = not parts.can_have_blocks
                 size = timed_size(complete, make, x, y, deadline, after, is_slow, parts.num_cells)
             else:
@@ -252,6 +256,16 @@ class RandomFeatureGP(BaseEstimator):
                 progress=False,
             )
         return model, size.fit_seconds
+
+    def _warn_of_outputs(self, seconds: float) -> None:
+        """Warn, before, where a fit to any rows takes longer than there is time, for its outputs."""
+        if self.time_limit is not None and seconds > self.time_limit:
+            warnings.warn(
+                f"time_limit={self.time_limit:g} s is too short for the covariance of so many targets, which takes "
+                f"about {_TIMES_OF_OUTPUTS * seconds:.2g} s: the fit goes on without a choice of its size; fit fewer "
+                "targets at once, or raise time_limit",
+                stacklevel=4,
+            )
 
     def _strategy(self, model: WeightSpaceGP, y: Tensor, is_tuned: bool) -> str | Strategy:
         """From what parameters are found, where that is left open: little data where it tells as much."""

@@ -48,7 +48,7 @@ class Parts(NamedTuple):
     is_tuned: bool = False
     """Whether the parameters have been learned, so that training goes on from them."""
     has_many_systems: bool = False
-    """Whether rows have so many classes that sums over blocks, which have a column for each in each, are large."""
+    """Whether there are so many classes that predictions from near rows, which take C D^2 a row, are slow."""
 
     @property
     def can_have_blocks(self) -> bool:

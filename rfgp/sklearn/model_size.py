@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..models import WeightSpaceGP
 from ..training import timing
+from ..training.costs import covariance_seconds
 from ..training.timing import Deadline
 
 NUM_EXACT_ROWS = 1000
@@ -25,6 +26,8 @@ its evidence is evaluated again and again, because parameters cannot be found on
 _SMALLEST_TRAINING_SHARE, _FEWEST_SECONDS = 0.2, 0.01
 _PROBE_ROWS, _FEWEST_PROBED = 2048, 256
 _FEWEST_FEATURES, _FEWEST_NEIGHBORS = 32, 16
+_FITS = 4
+"""As many fits as outputs allow at any size have to fit into a time limit where sizes are measured."""
 _OPERATIONS_PER_SECOND, _MOST_OPERATIONS = 1e9, 5e9
 """Of predictions of rows by all others, for N rows with D features: N D^2 operations for every class."""
 
@@ -75,7 +78,8 @@ def timed_size(
 ) -> ModelSize:
     """The widest model whose fit takes a given share of a time limit, and what is left to find its parameters.
 
-    Wider and wider models are fitted to some rows, until the time that all rows would take exceeds the share.
+    Wider and wider models are fitted to some rows, until the time that all rows would take exceeds the share. It is
+    the least one where outputs are so many that the fits would take all time.
 
     :param after: the seconds that are needed after the fit, beside those for held-out rows.
     :param num_cells: those that a row takes in blocks.
@@ -83,6 +87,9 @@ def timed_size(
     sizes, time_limit = list(dict.fromkeys(complete(ModelSize(*size)) for size in _SIZES)), deadline.left
     probe = slice(max(_FEWEST_PROBED, _PROBE_ROWS // num_cells))
     began, least = timing.clock(), max(_SMALLEST_TRAINING_SHARE * time_limit, _FEWEST_SECONDS)
+    of_outputs = covariance_seconds(y)
+    if of_outputs > 0.0 and not deadline.allows(_FITS * of_outputs):
+        return sizes[0]._replace(fit_seconds=of_outputs, training_seconds=max(deadline.left - of_outputs, least))
     make(sizes[0]).condition(x[probe], y[probe])  # what only the first one takes
     if deadline.left <= 0.0:
         return sizes[0]._replace(fit_seconds=timing.clock() - began, training_seconds=least)

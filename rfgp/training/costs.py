@@ -14,11 +14,19 @@ from .timing import Deadline
 
 _SIZES = (256, 2048)
 _SMALL_SPECTRUM, _SAFETY = 128, 2.0
+_SPECTRA_OF_FIT = 2
+"""How many times as long as the spectrum of the covariance of outputs a fit takes, whose starts and targets need it."""
 
 
 def fit_seconds(objective: Objective, deadline: Deadline) -> tuple[float, float]:
-    """What a fit to few rows takes, and what that to all rows will; zeros without a deadline, and after it."""
-    few = last = 0.0
+    """What a fit to few rows takes, and what that to all rows will; zeros without a deadline, and after it.
+
+    Outputs so many that a fit to any rows is long are not measured.
+    """
+    y = getattr(objective, "y", None)
+    few, last = 0.0, covariance_seconds(y) if isinstance(y, Tensor) and deadline.is_set else 0.0
+    if not deadline.allows(_SAFETY * last):
+        return few, last
     for size in _SIZES if deadline.is_set and deadline.allows() else ():
         rows = objective.first_rows(size)
         seconds = _seconds(objective, rows)
@@ -36,6 +44,11 @@ def _seconds(objective: Objective, rows: Tensor | None) -> float:
     with contextlib.suppress(ValueError, NanError, NotPSDError):
         objective.evidence(rows)
     return timing.clock() - began
+
+
+def covariance_seconds(y: Tensor) -> float:
+    """What the covariance of the outputs of targets (N,) or (N, T) takes in a fit to any rows, about."""
+    return _SPECTRA_OF_FIT * spectrum_seconds(y.shape[-1]) if y.dim() > 1 else 0.0
 
 
 def spectrum_seconds(num_features: int) -> float:

@@ -47,8 +47,8 @@ def fit(
         :class:`~rfgp.training.Subset`, :class:`~rfgp.training.Blocks`, :class:`~rfgp.training.Neighbors`,
         :class:`~rfgp.training.LeaveOut` or :class:`~rfgp.training.Minibatches`; or by short form "auto", "evidence",
         "subset", "blocks", "neighbors", "leave_one_out" or "minibatches".
-    :param time_limit: seconds that all of it may take, about, with fewer rows where these are too many; one evaluation
-        and the fit to all rows always run. Default: none.
+    :param time_limit: seconds that all of it may take, about, with fewer rows where these are too many; half a second
+        of evaluations of few rows, at least one, and the fit to all rows always run. Default: none.
     :param max_evaluations: a limit on evaluations of all rows. Starts are compared before, on 1,000 rows where there
         are more, and not where the limit is below 12.
     :param progress: whether to show a progress bar; default: on terminals only.

@@ -10,17 +10,27 @@ _RANK, _ROWS_AT_A_TIME = 16, 1024
 
 def pairwise_covariance(residual: Tensor) -> Tensor:
     """The covariance (T, T) of residuals (N, T), each entry from the rows that have both, made positive definite."""
+    return positive_definite(covariance_of_pairs(residual))
+
+
+def covariance_of_pairs(residual: Tensor) -> Tensor:
+    """The same as it is: (T, T), perhaps with negative eigenvalues."""
     is_known = (~residual.isnan()).double()
     known = residual.nan_to_num()
-    matrix = (known.mT @ known) / (is_known.mT @ is_known).clamp_min(1.0)
-    return positive_definite(matrix)
+    return (known.mT @ known) / (is_known.mT @ is_known).clamp_min(1.0)
 
 
 def positive_definite(matrix: Tensor) -> Tensor:
     """A symmetric matrix with eigenvalues of at least 1e-6 of the largest."""
+    values, vectors = _spectrum(matrix)
+    return vectors * values @ vectors.mT
+
+
+def _spectrum(matrix: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, of at least 1e-6 of the largest, and eigenvectors."""
     values, vectors = torch.linalg.eigh(matrix)
     least = 1e-6 * values[-1].clamp_min(torch.finfo(values.dtype).tiny)
-    return vectors * values.clamp_min(float(least)) @ vectors.mT
+    return values.clamp_min(float(least)), vectors
 
 
 def complete(residual: Tensor, covariance_of_outputs: Tensor) -> None:
@@ -31,7 +41,7 @@ def complete(residual: Tensor, covariance_of_outputs: Tensor) -> None:
     rows = residual.isnan().any(-1).nonzero().squeeze(-1)
     if not len(rows):
         return
-    values, vectors = torch.linalg.eigh(covariance_of_outputs)
+    values, vectors = _spectrum(covariance_of_outputs)
     rank = min(_RANK, len(values) - 1)
     leading, level = vectors[:, -rank:], values[:-rank].mean() / values[-rank:]
     products = (leading.unsqueeze(-1) * leading.unsqueeze(-2)).flatten(1)

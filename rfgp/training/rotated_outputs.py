@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..inference.sums.mean_basis import mean_values
 from .conditionals import Conditional
-from .missing_cells import complete, pairwise_covariance
+from .missing_cells import complete, covariance_of_pairs
 from .near_groups import NearRows
 from .neighbor_scores import last_errors, student_log_density
 from .output_covariances import noise_covariance, output_covariance, write_covariance, write_noise
@@ -48,7 +48,7 @@ class RotatedOutputs(Conditional):
         else:
             function, rest = output_covariance(self.tasks), noise_covariance(model.likelihood)
             self.factors, noise = joint_factors(function + rest, rest)
-        complete(residual, pairwise_covariance(residual))
+        complete(residual, covariance_of_pairs(residual))
         self.residual = torch.linalg.solve(self.factors, residual.mT).mT
         sizes = (self.factors / self.factors.norm(dim=-1, keepdim=True)).norm(dim=0)
         self.leading = sizes.argsort(descending=True)[:MOST_LEADING]

@@ -24,13 +24,16 @@ _TRIALS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (3.0, 0.1))
 _TRIAL_EVALUATIONS, _SHARE = 25, 12
 """Evaluations of one trial: at most so many, and at most this fraction of all that are allowed."""
 _SHARE_OF_TRIALS = 0.4
-_FIRST_ROWS, _ENOUGH = 256, 20
-"""With a time limit evaluations take as many rows as can be evaluated so many times, and at least the first rows."""
+_FIRST_ROWS, _FIRST_OF_LATE, _ENOUGH = 256, 16, 20
+"""With a time limit evaluations take as many rows as can be evaluated so many times, and at least the first rows, which
+are fewer after it."""
 _PRECISION = {torch.float64: 1e-12, torch.float32: 1e-7}
 
 
 class Run:
-    """One maximization, from starting values to the best point.
+    """One maximization, from starting values to the best point, of at least one evaluation.
+
+    After the deadline it takes few rows, and a short time.
 
     ``report`` is told every log likelihood of all rows; ``trial_limit`` bounds the evaluations of one trial, and
     ``seconds`` is what an evaluation of few rows takes; ``is_tied`` says that lengthscales keep their ratios.
@@ -79,22 +82,16 @@ class Run:
             self.report(evidence)
             return value, gradient
 
-        if not self.deadline.allows(self._seconds):
-            return self._unchanged()
+        is_late = not self.deadline.allows(self._seconds)
+        self.deadline = self.deadline.or_shortly(self._seconds)
         if self.deadline.is_set:
-            self.rows = self._affordable_rows()
+            self.rows = self._affordable_rows(_FIRST_OF_LATE if is_late else _FIRST_ROWS)
         starts, used = self._starts(evaluate)
         self.maximizers.append(self._maximizer(evaluate, self.limit - used, self.deadline))
         ascent = self.maximizers[-1].run(*starts)
         self._assign(ascent)
         ascent.evaluations += used
         return ascent
-
-    def _unchanged(self) -> Ascent:
-        """The present point, where there is no time for an evaluation."""
-        point = self.coordinates.values()
-        message = "stopped at the time limit before an evaluation; raise time_limit"
-        return Ascent(point, np.nan, np.zeros_like(point), message=message)
 
     def keep_best(self) -> bool:
         """Leave the model with the best parameters seen so far; whether there are any."""
@@ -169,11 +166,11 @@ class Run:
         used = sum(trial.evaluations for trial in self.maximizers) if rows is None else 0
         return [*points, *[ascent.point for ascent in sorted(trials, key=lambda ascent: -ascent.value)[:1]]], used
 
-    def _affordable_rows(self) -> Tensor | None:
+    def _affordable_rows(self, fewest: int) -> Tensor | None:
         """As many rows as can be evaluated often enough in the time that is left; None for all."""
-        point, rows = self.coordinates.values(), self.objective.first_rows(_FIRST_ROWS)
+        point, rows = self.coordinates.values(), self.objective.first_rows(fewest)
         while rows is not None:
-            for _ in range(2 if len(rows) <= _FIRST_ROWS else 1):  # what only the first one takes does not count
+            for _ in range(2 if len(rows) <= fewest else 1):  # what only the first one takes does not count
                 with contextlib.suppress(NoValueError):
                     self.evaluate(point, rows)
             more = self.objective.first_rows(2 * len(rows))

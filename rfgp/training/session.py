@@ -34,8 +34,6 @@ from .tuning import Tuning
 _RESCALINGS = 60
 _COMPARED_ROWS, _COMPARED_VALUES, _FEWEST_COMPARED = 512, 2048, 32
 """Rows on which the features are compared with the exact kernel, with so many values in all."""
-_SHORT = 0.5
-"""Seconds that noise, scale and mean may take after the time limit, which else leaves them where they start."""
 SOME_ROWS = "the evidence of some rows"
 """Where parameters come from that features have taught, as those from the evidence of all rows."""
 _GRADIENT = 3.0
@@ -121,7 +119,7 @@ class Training:
             return None
         width = self.model.covar_module.num_scalar_features
         seconds = spectrum_seconds(width) if self.deadline.is_set else 0.0
-        if seconds > max(_SHORT, self.fit_seconds) and not self.deadline.allows(seconds):
+        if seconds > max(timing.SHORT, self.fit_seconds) and not self.deadline.allows(seconds):
             return None
         evidence = spectral_evidence(self.model)
         if evidence is None:

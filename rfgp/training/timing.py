@@ -6,6 +6,8 @@ import math
 import time
 from dataclasses import dataclass
 
+SHORT = 0.5
+"""Seconds that the least training may take after a time limit, which else leaves parameters where they start."""
 _LEAST = 0.01
 """Seconds of a time limit that has come, which has to be positive."""
 
@@ -44,6 +46,10 @@ class Deadline:
     def allows(self, seconds: float = 0.0) -> bool:
         """Whether work of so many seconds would end before."""
         return seconds < self.left
+
+    def or_shortly(self, seconds: float) -> Deadline:
+        """The same where it allows work of so many seconds; else a short time from now."""
+        return self if self.allows(seconds) else Deadline.after(SHORT)
 
     def earlier(self, seconds: float) -> Deadline:
         """One that leaves so many seconds for what comes after, but no more than half of all that is left."""

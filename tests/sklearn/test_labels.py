@@ -69,11 +69,13 @@ def test_probabilities_of_classes_are_those_of_joint_draws():
     torch.testing.assert_close(class_probabilities(model, points), expected, atol=0.015, rtol=0.0)
 
 
-def test_many_classes_are_fitted_without_a_sum_over_blocks_for_each():
+@pytest.mark.parametrize(("classes", "has_blocks"), [(40, True), (70, False)])
+def test_more_classes_than_predictions_from_blocks_serve_have_none(classes, has_blocks):
     generator = np.random.default_rng(0)
-    centers = 4.0 * generator.normal(size=(40, 2))
-    labels = np.arange(240) % 40
-    x = centers[labels] + 0.05 * generator.normal(size=(240, 2))
-    model = RandomFeatureGPClassifier("matern32", **SMALL).fit(x[:160], labels[:160])
-    assert model.model_.block_size is None and model.score(x[160:], labels[160:]) > 0.9
-    assert model.model_.statistics.sums()["gram"].numel() < 40 * 48**2
+    centers = 4.0 * generator.normal(size=(classes, 3))
+    labels = np.arange(6 * classes) % classes
+    x = centers[labels] + 0.05 * generator.normal(size=(6 * classes, 3))
+    model = RandomFeatureGPClassifier("matern32", **SMALL).fit(x[: 4 * classes], labels[: 4 * classes])
+    assert (model.model_.block_size is not None) == has_blocks
+    assert model.score(x[4 * classes :], labels[4 * classes :]) > (0.9 if has_blocks else 0.5)
+    assert model.model_.statistics.sums()["target_gram"].shape[-1] <= 5
