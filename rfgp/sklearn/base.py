@@ -26,12 +26,12 @@ from ..training.costs import covariance_seconds
 from ..training.strategies import Strategy
 from ..training.timing import NEVER, Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, validated
-from .choice import NEIGHBORS, MakeParts, chosen_neighbors, chosen_parts
+from .choice import NEIGHBORS, MakeParts, Parts, chosen_neighbors, chosen_parts
 from .comparison import Comparison, Rows
 from .folds import fold_labels
 from .frames.columns import levels, most_levels
 from .kernels import is_rough, kernel_of_levels
-from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, ModelSize, default_size, timed_size
+from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, USUAL_WIDTH, ModelSize, default_size, timed_size
 from .table_encoder import TableEncoder, is_table
 
 _TIMES_OF_OUTPUTS = 3
@@ -223,7 +223,7 @@ class RandomFeatureGP(BaseEstimator):
             parts = chosen_parts(make_parts, kernel, x, y, deadline)
 
         def complete(proposed: ModelSize) -> ModelSize:
-            return self._completed(proposed.of_cells(parts.num_cells), len(x), parts.can_have_blocks)
+            return self._completed(proposed.of_cells(parts.num_cells), len(x), parts)
 
         def make(chosen: ModelSize) -> WeightSpaceGP:
             kernel = approximate(
@@ -236,10 +236,10 @@ class RandomFeatureGP(BaseEstimator):
         with _quiet():
             if deadline.is_set:
                 self._warn_of_outputs(covariance_seconds(y))
-                is_slow = not parts.can_have_blocks
+                is_slow = not parts.can_have_blocks(self._usual_width)
                 size = timed_size(complete, make, x, y, deadline, after, is_slow, parts.num_cells)
             else:
-                has_blocks = parts.can_have_blocks and self.block_size is not None
+                has_blocks = parts.can_have_blocks(self._usual_width) and self.block_size is not None
                 neighbors = NEIGHBORS[0]
                 if has_blocks and parts.is_tuned and self.num_neighbors == "auto" and num_rows > NUM_EXACT_ROWS:
                     neighbors = chosen_neighbors(parts, x, y)
@@ -278,7 +278,14 @@ class RandomFeatureGP(BaseEstimator):
             return "blocks"
         return "auto" if len(y) > NUM_EXACT_ROWS or bool(torch.isnan(y).any()) else "subset"
 
-    def _completed(self, proposed: ModelSize, num_rows: int, can_have_blocks: bool) -> ModelSize:
+    @property
+    def _usual_width(self) -> int:
+        """The number of features that is given, or that models with blocks usually have."""
+        if isinstance(self.num_features, str):
+            return USUAL_WIDTH
+        return checks.positive_integer("num_features", self.num_features)
+
+    def _completed(self, proposed: ModelSize, num_rows: int, parts: Parts) -> ModelSize:
         """A size with what the user has set, and without what the model cannot have."""
         num_features, block_size = proposed.num_features, proposed.block_size
         if self.num_features != "auto":
@@ -286,7 +293,7 @@ class RandomFeatureGP(BaseEstimator):
             block_size = DEFAULT_BLOCK_SIZE if block_size is None else block_size
         is_landmarks = self._method == "landmarks"
         num_features = min(num_features, num_rows) if is_landmarks else num_features + num_features % 2
-        if not (is_landmarks and can_have_blocks and num_features < num_rows):
+        if not (is_landmarks and parts.can_have_blocks(num_features) and num_features < num_rows):
             block_size = None
         if self.block_size is None or isinstance(self.block_size, int):
             block_size = self.block_size

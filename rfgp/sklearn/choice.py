@@ -19,6 +19,7 @@ from ..training.comparison import compare, neighbor_score
 from ..training.timing import Deadline
 from .kernels import KERNELS as NAMED
 from .kernels import fix_maps, mapped_kernel
+from .model_size import USUAL_WIDTH
 
 KERNELS = ("matern32", "rbf", "matern52")
 """What "auto" chooses from, for several outputs from the Matern kernels; the first where targets are missing."""
@@ -27,7 +28,9 @@ _FEWEST_ROWS, _LANDMARKS, _SCORED_ROWS = 50, 64, 300
 _SHARE_OF_TIME = 0.25
 _SMALLEST_GAIN = 0.03
 """More neighbors cost more: they are taken where a target gains so many nats."""
-_MOST_CELLS = 8
+_MOST_CELLS, _MOST_OPERATIONS = 8, 2e7
+"""The most that models with blocks have: cells of a row, and operations C D^2 of a prediction of C classes, with D up
+to 512. That is 76 classes or more: 40 gain .005 nats by blocks, 200 lose .02 and are predicted nine times as slowly."""
 _ROWS_PER_WEIGHT, _GAIN_OF_MAP = 10, 0.02
 """Rows for every weight of a linear map, with fewer of which it follows noise, and the nats that it has to gain."""
 _OF_MAPS = ("matern52", "matern32")
@@ -47,13 +50,13 @@ class Parts(NamedTuple):
     """The outputs of a row that its block takes together, because some are missing."""
     is_tuned: bool = False
     """Whether the parameters have been learned, so that training goes on from them."""
-    has_many_systems: bool = False
-    """Whether there are so many classes that predictions from near rows, which take C D^2 a row, are slow."""
+    num_classes: int = 1
+    """The classes of which every row has one."""
 
-    @property
-    def can_have_blocks(self) -> bool:
-        """Whether rows have few cells and classes."""
-        return self.num_cells <= _MOST_CELLS and not self.has_many_systems
+    def can_have_blocks(self, num_features: int) -> bool:
+        """Whether rows have few cells, and classes for which predictions of so many features are quick."""
+        operations = self.num_classes * min(num_features, USUAL_WIDTH) ** 2
+        return self.num_cells <= _MOST_CELLS and operations <= _MOST_OPERATIONS
 
 
 MakeParts = Callable[[str | Kernel], Parts]

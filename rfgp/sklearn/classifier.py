@@ -50,8 +50,6 @@ _ENOUGH_TO_TELL, _LEFT_OUT_SECONDS = 100, 2.0
 """Fewer held-out rows do not tell whether other models are better: all rows do, each left out, where that is quick."""
 _LARGE_LOSS, _MOST_ROWS = 0.1, 20_000
 """Where calibrated log losses are above that, other likelihoods are tried, with so many rows at most."""
-_MOST_IN_BLOCKS = 64
-"""Classes that have blocks: 40 gain .005 nats by them, 200 lose .02, and predictions take nine times as long."""
 _PHASES = ("parameters", "calibration", "all rows")
 
 
@@ -305,8 +303,7 @@ def _parts(num_columns: int, num_classes: int, seed: int, kernel: str | Kernel) 
     """What a model of Dirichlet targets is made of."""
     likelihood = DirichletClassificationLikelihood(num_classes=num_classes, dtype=torch.float64)
     mean = ConstantMean(batch_shape=torch.Size([num_classes])).double()
-    is_many = num_classes > _MOST_IN_BLOCKS
-    return Parts(scaled_kernel(kernel, num_columns), likelihood, mean, seed, has_many_systems=is_many)
+    return Parts(scaled_kernel(kernel, num_columns), likelihood, mean, seed, num_classes=num_classes)
 
 
 @torch.no_grad()

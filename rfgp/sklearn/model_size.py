@@ -16,7 +16,7 @@ from ..training.timing import Deadline
 
 NUM_EXACT_ROWS = 1000
 """Up to so many rows every row is a landmark, and the model is the exact one."""
-DEFAULT_BLOCK_SIZE = 256
+DEFAULT_BLOCK_SIZE, USUAL_WIDTH = 256, 512
 _MANY_ROWS, _MANY_NEIGHBORS = 10_000, 128
 _SIZES = ((128, None), (128, 128), (256, 128), (512, 256), (1024, 256), (1024, 512), (2048, 512), (4096, 512))
 """Numbers of features and of rows in a block, in the order of their costs."""
@@ -62,7 +62,7 @@ def default_size(num_rows: int, is_local: bool, num_neighbors: int = 64) -> Mode
     if num_neighbors > _MANY_NEIGHBORS:
         return ModelSize(min(num_rows, 1024), 2 * DEFAULT_BLOCK_SIZE, num_neighbors)
     return ModelSize(
-        min(num_rows, 512 if is_local or num_rows > _MANY_ROWS else 1024), DEFAULT_BLOCK_SIZE, num_neighbors
+        min(num_rows, USUAL_WIDTH if is_local or num_rows > _MANY_ROWS else 1024), DEFAULT_BLOCK_SIZE, num_neighbors
     )
 
 
