@@ -17,6 +17,8 @@ _MOST_WIDENED = 3.0
 class Check:
     """How well every run is predicted by the others, for each of T outputs.
 
+    Means and intervals are clipped to the bounds of the outputs.
+
     :param rmse: the root mean squared error, in the units of the outputs, (T,).
     :param explained: the share of the variance of the runs that is predicted, (T,).
     :param coverage: the share of the runs inside 95 % intervals, (T,).
@@ -38,7 +40,8 @@ class Check:
 def checked(emulator: Emulator, y: Tensor) -> Check:
     """The check of an emulator by the outputs (N, T) of its runs."""
     mean, variance = emulator.left_out()
-    error, distance = y - mean, (y - mean) / variance.sqrt()
+    error = y - emulator.limits.clipped(mean)
+    distance = torch.where(error == 0.0, 0.0, (y - mean) / variance.sqrt())  # a bound is in intervals that reach it
     count = (~y.isnan()).sum(0)
     coverage = (distance.abs() <= _WIDTH).sum(0).double() / count
     chance = 2.0 * (_LEVEL * (1.0 - _LEVEL) / count).sqrt()

@@ -8,6 +8,8 @@ import torch
 from torch import Generator, Tensor
 
 from ...diagnostics.sensitivity.sources import Functions, FunctionSource
+from .failures import Failures
+from .limits import Limits
 from .parameters import learned
 from .process import Draws, Process
 
@@ -19,7 +21,8 @@ class Emulator(FunctionSource):
     r"""The posterior of the functions :math:`f_1, \dots, f_T` that a simulator computes, by runs of it.
 
     It is the average over draws of the parameters of exact processes, one for each output. The distance of a function
-    drawn from the mean is multiplied by the ``spread`` of its output, which calibrates it.
+    drawn from the mean is multiplied by the ``spread`` of its output, which calibrates it. Functions are clipped to the
+    ``limits`` of outputs, and ``failures`` says where runs have none.
 
     :param x: runs (N, d), in float64.
     :param y: their outputs (N, T), NaN where a run has none.
@@ -33,7 +36,7 @@ class Emulator(FunctionSource):
         self.low, self.width = x.amin(0), x.amax(0) - x.amin(0)
         self.offset = y.nanmean(0)
         self.unit = (y - self.offset).square().nanmean(0).sqrt()
-        self.has_run = ~y.isnan()
+        self.has_run, self.limits = ~y.isnan(), Limits.of(y)
         scaled, standard = self._scaled(x), (y - self.offset) / self.unit
         self.outputs: list[list[Process]] = []
         for column, has_run in zip(standard.mT, self.has_run.mT, strict=True):
@@ -43,6 +46,7 @@ class Emulator(FunctionSource):
             [torch.stack([process.parameters.noise for process in processes]).mean() for processes in self.outputs]
         )
         self.spread = torch.ones_like(self.unit)
+        self.failures = Failures(scaled, self.has_run, generator)
 
     @property
     def bounds(self) -> Tensor:
@@ -70,25 +74,36 @@ class Emulator(FunctionSource):
         def values(x: Tensor) -> Tensor:
             scaled = self._scaled(x)
             by_output = torch.stack([functions(scaled) for functions in draws], dim=-1)
-            return (self.offset + self.unit * by_output).flatten(-2)
+            return self.limits.clipped(self.offset + self.unit * by_output).flatten(-2)
 
         return values
 
     @torch.no_grad()
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        scaled = self._scaled(x)
-        mean, variance = torch.empty(2, len(x), len(self.outputs), dtype=torch.float64)
-        for t, processes in enumerate(self.outputs):
-            parts = [(process.mean(scaled), process.variance(scaled)) for process in processes]
-            mean[:, t], variance[:, t] = self._mixed(parts, t)
-        return mean, variance
+        means, variances = self._by_parameters(x)
+        return _mixed(*self.limits.moments(means, variances))
+
+    @torch.no_grad()
+    def success(self, x: Tensor) -> Tensor:
+        """The probabilities (M, T) that runs at x (M, d) have outputs."""
+        return self.failures.success(self._scaled(x))
+
+    @torch.no_grad()
+    def inside(self, x: Tensor) -> Tensor:
+        """The shares (M, T) of the variances at x (M, d) that are left inside the limits of the outputs."""
+        means, variances = self._by_parameters(x)
+        left = self.limits.moments(means, variances)[1].mean(0)
+        return torch.where(self.limits.low.isinf() & self.limits.high.isinf(), 1.0, left / variances.mean(0))
 
     @torch.no_grad()
     def left_out(self) -> tuple[Tensor, Tensor]:
-        """Means and variances (N, T) of every run by the others, noise included; NaN where there is no run."""
+        """Means and variances (N, T) of every run by the others, noise included; NaN where there is no run.
+
+        They are not clipped to the limits.
+        """
         mean, variance = torch.full((2, *self.has_run.shape), torch.nan, dtype=torch.float64)
         for t, (processes, has_run) in enumerate(zip(self.outputs, self.has_run.mT, strict=True)):
-            mean[has_run, t], variance[has_run, t] = self._mixed([process.left_out() for process in processes], t)
+            mean[has_run, t], variance[has_run, t] = _mixed(*self._in_units_of(t, [p.left_out() for p in processes]))
         return mean, variance
 
     @torch.no_grad()
@@ -98,8 +113,22 @@ class Emulator(FunctionSource):
         covariance = torch.stack([processes[0].covariance(scaled) for processes in self.outputs])
         return squares[:, None, None] * covariance, squares * self.noise
 
-    def _mixed(self, moments: Sequence[tuple[Tensor, Tensor]], t: int) -> tuple[Tensor, Tensor]:
-        """The mean and the variance of an equal mixture of processes, in the units of the output t."""
+    def _by_parameters(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and variances (P, M, T) at x (M, d) for each draw of the parameters."""
+        scaled = self._scaled(x)
+        parts = [
+            self._in_units_of(t, [(process.mean(scaled), process.variance(scaled)) for process in processes])
+            for t, processes in enumerate(self.outputs)
+        ]
+        means, variances = (torch.stack(part, dim=-1) for part in zip(*parts, strict=True))
+        return means, variances
+
+    def _in_units_of(self, t: int, moments: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Moments (P, M) of standardized values in the units of the output t, with its spread."""
         means, variances = (torch.stack(parts) for parts in zip(*moments, strict=True))
-        variance = self.spread[t].square() * variances.mean(0) + means.var(0, correction=0)
-        return self.offset[t] + self.unit[t] * means.mean(0), self.unit[t].square() * variance
+        return self.offset[t] + self.unit[t] * means, (self.unit[t] * self.spread[t]).square() * variances
+
+
+def _mixed(means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean and the variance of an equal mixture, of the first dimension."""
+    return means.mean(0), variances.mean(0) + means.var(0, correction=0)

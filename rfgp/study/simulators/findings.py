@@ -8,6 +8,8 @@ from torch import Tensor
 
 from ...diagnostics.sensitivity import MainEffects, Propagation, SobolIndices
 from .check import Check
+from .failures import Failures
+from .limits import Limits
 from .runs import Runs
 
 
@@ -20,6 +22,10 @@ class Findings:
     sobol: SobolIndices
     effects: MainEffects
     propagation: Propagation
+    failed: Tensor
+    failures: Failures
+    lost: Tensor
+    limits: Limits
     exceedance: dict[str, tuple[float, float, float, float]]
     next_inputs: Tensor
     model_std: Tensor

@@ -58,7 +58,7 @@ def learned(x: Tensor, y: Tensor, count: int, generator: Generator) -> tuple[Kin
     """The kernel of the largest posterior density, and draws of its parameters, the most probable ones first."""
     found = [(*_most_probable(LogPosterior(x, y, kind, generator)), kind) for kind in KINDS]
     best, _, kind = max(found, key=lambda entry: entry[1])
-    draws = _drawn(LogPosterior(x, y, kind, generator), best, count - 1, generator)
+    draws = _drawn(LogPosterior(x, y, kind, generator), best, count - 1, generator) if count > 1 else ()
     return kind, [Parameters(vector) for vector in (best, *draws)]
 
 

@@ -46,6 +46,10 @@ class UncertaintyStudy(Findings):
     :param sobol: Sobol' indices with their posterior, (T, d).
     :param effects: main effects, (T, G, d).
     :param propagation: the distribution of the outputs for uncertain inputs.
+    :param failed: how many runs have no value of each output, (T,).
+    :param failures: which runs these are, and where others are expected to be.
+    :param lost: the shares of the distribution of the inputs where runs are expected to fail, (T,).
+    :param limits: the bounds that repeated values of the outputs show, to which predictions are clipped.
     :param exceedance: by the name of an output, a threshold, the probability to exceed it, and a 95 % interval.
     :param next_inputs: the runs to do next, (5, d).
     :param model_std: what the model does not know, as a standard deviation of each output, before these runs and after
@@ -109,7 +113,9 @@ def uncertainty(
 
     Each output has an exact Gaussian process, whose kernel, RBF or Matern-5/2 with effects of single inputs, has the
     largest evidence; its parameters are drawn from their posterior. Every run is predicted by the others. Where fewer
-    of these than 95 % intervals should have are inside, the posterior is widened.
+    of these than 95 % intervals should have are inside, the posterior is widened. Runs without an output have failed:
+    they are counted, a classifier of the inputs says where others are expected to fail, and runs to do next are
+    elsewhere. Where the smallest or the largest value of an output is repeated, it is a bound of all functions.
 
     :param x: inputs of 10 to 2,000 runs, (N, d), a data frame or an array.
     :param y: their outputs, (N,) or (N, T), NaN where a run has none.
@@ -145,7 +151,18 @@ def uncertainty(
         known = propagate(emulator, draws, num_functions=_NUM_FUNCTIONS)
     probabilities = {name: _exceedance(known, runs.outputs.index(name), value) for name, value in limits.items()}
     return UncertaintyStudy(
-        runs, check, sobol, effects, known, probabilities, *next_runs(emulator, runs, _NUM_NEXT), emulator
+        runs,
+        check,
+        sobol,
+        effects,
+        known,
+        (~emulator.has_run).sum(0),
+        emulator.failures,
+        1.0 - emulator.success(draws).mean(0),
+        emulator.limits,
+        probabilities,
+        *next_runs(emulator, runs, _NUM_NEXT),
+        emulator,
     )
 
 

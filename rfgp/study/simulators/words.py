@@ -17,6 +17,8 @@ _GOOD, _FAIR = 0.99, 0.9
 _FAR = 5.0
 _MATTERS = 0.01
 _OUTSIDE = 0.02
+_APART = 0.1
+"""By how much mean ranks of an input, as shares, differ where failed runs are said to be."""
 _QUANTILES = (0.05, 0.5, 0.95)
 
 
@@ -43,12 +45,15 @@ def page(study: Findings) -> str:
 def heading(study: Findings) -> str:
     """What was studied, in a line."""
     count, dim, outputs = len(study.runs.x), len(study.runs.inputs), len(study.runs.outputs)
-    return f"Uncertainty study: {count:,} runs, {_counted(dim, 'input')}, {_counted(outputs, 'output')}"
+    failed = int(study.runs.y.isnan().any(-1).sum())
+    which = f" ({failed:,} failed)" if failed else ""
+    return f"Uncertainty study: {count:,} runs{which}, {_counted(dim, 'input')}, {_counted(outputs, 'output')}"
 
 
 def sections(study: Findings) -> list[Section]:
     """The parts of the page."""
-    return [_check(study), _indices(study), _outputs(study), *_exceedance(study), _next(study), _inputs(study)]
+    after = [_outputs(study), *_exceedance(study), *_failed(study), _next(study), _inputs(study)]
+    return [_check(study), _indices(study), *after]
 
 
 def _check(study: Findings) -> Section:
@@ -56,7 +61,9 @@ def _check(study: Findings) -> Section:
     for t, name in enumerate(study.runs.outputs):
         explained, spread, farthest = (float(part[t]) for part in (check.explained, check.spread, check.farthest))
         quality = "well" if explained >= _GOOD else "fairly" if explained >= _FAIR else "badly"
-        sentences.append(f"{name} is predicted {quality}: {_percent(explained)} of its variance.")
+        where = " where runs succeeded" if study.failed[t] else ""
+        sentences.append(f"{name} is predicted {quality}{where}: {_percent(explained)} of its variance.")
+        sentences += _failures(study, t) + _repeated(study, t)
         if explained < _FAIR:
             sentences.append("  Indices and quantiles of it are rough; do more runs.")
         if spread > 1.0:
@@ -73,6 +80,60 @@ def _check(study: Findings) -> Section:
         [rows],
         "Every run is predicted by the others; in 95 %: the share of runs inside their 95 % intervals.",
     )
+
+
+def _failures(study: Findings, t: int) -> list[str]:
+    """How many runs failed, and what this means for indices and quantiles."""
+    failed, count = int(study.failed[t]), len(study.runs.x)
+    if not failed:
+        return []
+    share = _percent(float(study.lost[t]))
+    return [
+        f"  {failed:,} of {count:,} runs have no value of it: they failed. {share} of the inputs are expected to fail; "
+        "there indices and quantiles are guesses from runs elsewhere."
+    ]
+
+
+def _repeated(study: Findings, t: int) -> list[str]:
+    """Which value is repeated, and which bounds are taken."""
+    limits, words = study.limits, []
+    most, low, high = limits.repeated[t], float(limits.low[t]), float(limits.high[t])
+    if most is not None:
+        words.append(
+            f"  {most.count:,} runs have the value {most.value:.4g} of it: near repeated values it is predicted worse."
+        )
+    bounds = [f"{what} {value:.4g}" for what, value in (("at least", low), ("at most", high)) if math.isfinite(value)]
+    if bounds:
+        words.append(f"  It is taken to be {' and '.join(bounds)}: its repeated values are a bound.")
+    return words
+
+
+def _failed(study: Findings) -> list[Section]:
+    """Where runs failed: medians of the inputs, those first that differ most."""
+    sentences, blocks, count = [], [], len(study.runs.x)
+    for t in study.failed.nonzero().flatten().tolist():
+        has_run, output, failed = study.failures.has_run[:, t], study.runs.outputs[t], int(study.failed[t])
+        without, others = study.runs.x[~has_run], study.runs.x[has_run]
+        ranks = (study.runs.x.argsort(0).argsort(0) + 0.5) / count
+        apart = ranks[~has_run].mean(0) - ranks[has_run].mean(0)
+        order = apart.abs().argsort(descending=True).tolist()
+        both = zip(study.runs.inputs, without.median(0).values.tolist(), others.median(0).values.tolist(), strict=True)
+        rows = [[output, name, f"{low:.4g}", f"{high:.4g}"] for name, low, high in both]
+        blocks.append([rows[k] for k in order])
+        right = study.failures.recognized(t)
+        known = (
+            f"by the others, {right[0]:,} of {failed:,} are recognized, and {right[1]:,} of {count - failed:,} others"
+        )
+        if sum(right) > max(failed, count - failed):
+            sides = [f"{rows[k][1]} is {'large' if apart[k] > 0.0 else 'small'}" for k in order[:2]]
+            apart_enough = [side for side, k in zip(sides, order, strict=False) if abs(float(apart[k])) > _APART]
+            place = f"most where {' and '.join(apart_enough)}" if apart_enough else "in a part of the inputs"
+            sentences.append(f"{output}: runs fail {place}; {known}.")
+        else:
+            sentences.append(f"{output}: runs do not fail in one part of the inputs; {known}.")
+    header = ["output", "input", "median of failed", "of others"]
+    note = "The runs below are where runs are expected to succeed."
+    return [Section("Where do runs fail?", sentences, header, blocks, note)] if blocks else []
 
 
 def _indices(study: Findings) -> Section:

@@ -15,6 +15,7 @@ import rfgp
 from rfgp.__main__ import main
 from rfgp.study.simulators.check import checked
 from rfgp.study.simulators.emulator import Emulator
+from rfgp.study.simulators.limits import Limits
 from rfgp.study.simulators.process import covariance
 
 LOW, HIGH = np.array([1e9, 0.001, -2.0]), np.array([3e9, 0.003, 2.0])
@@ -105,10 +106,67 @@ def test_failed_runs_are_left_out_of_their_output_only():
     assert "assumed: the range of the runs" in str(study)
 
 
+def test_failed_runs_are_counted_and_next_runs_are_elsewhere(tmp_path):
+    x = np.random.default_rng(0).random((120, 2))
+    fails = x[:, 0] > x[:, 1]
+    study = rfgp.study.uncertainty(x, np.where(fails, math.nan, x.sum(1) ** 2), ["uniform(0, 1)"] * 2)
+    assert study.failed.tolist() == [fails.sum()] and abs(study.lost.item() - 0.5) < 0.05
+    assert (study.next_inputs[:, 0] < study.next_inputs[:, 1]).all()
+    page, report = str(study), study.report(tmp_path / "study.html").read_text()
+    for words in (f"120 runs ({fails.sum()} failed)", "of the inputs are expected to fail", "most where x"):
+        assert words in page and words in report
+    at = torch.rand(2000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    wrong = (study.emulator.success(at)[:, 0] > 0.5) != (at[:, 0] < at[:, 1])
+    assert wrong.double().mean() < 0.05
+
+
+def test_failures_that_follow_no_input_leave_candidates():
+    x = np.random.default_rng(0).random((60, 2))
+    y = np.where(np.random.default_rng(1).random(60) < 0.4, math.nan, x.sum(1))
+    study = rfgp.study.uncertainty(x, y)
+    assert len(study.next_inputs) == 5 and "runs do not fail in one part" in str(study)
+
+
+def test_repeated_values_are_bounds():
+    def f(x):
+        return np.maximum(0.0, 8 * x[:, 0] * x[:, 1] - 3 * x[:, 2] - 0.5)
+
+    random = np.random.default_rng(0)
+    x, new = random.random((80, 3)), torch.from_numpy(random.random((500, 3)))
+    y = f(x)
+    study = rfgp.study.uncertainty(x, np.column_stack([y, -y, x.sum(1)]), ["uniform(0, 1)"] * 3)
+    assert study.limits.low.tolist() == [0.0, -math.inf, -math.inf]
+    assert study.limits.high.tolist() == [math.inf, 0.0, math.inf]
+    low, high = study.propagation.quantile(0.05).interval()
+    assert low[0] == high[0] == 0.0 and study.propagation.values[..., 0].min() == 0.0
+    assert study.propagation.quantile(0.95).interval()[1][1] == 0.0
+    assert (study.predict(new)[0][:, 0] >= 0.0).all()
+    page = str(study)
+    assert "taken to be at least 0" in page and "taken to be at most 0" in page
+    assert page.count("have the value 0 of it") == 2
+
+
+def test_moments_of_clipped_normals_are_those_of_draws():
+    limits = Limits.of(
+        torch.tensor([[0.0, 0.0, 1.0]] * 5 + [[1.0, -1.0, 2.0]] * 4 + [[3.0, -4.0, 9.0]], dtype=torch.float64)
+    )
+    mean, variance = torch.tensor([0.3, 0.2, -50.0]).double(), torch.tensor([0.5, 2.0, 0.04]).double()
+    normal = torch.randn(40_000, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    drawn = limits.clipped(mean + variance.sqrt() * normal)
+    found = limits.moments(mean, variance)
+    assert ((drawn.mean(0) - found[0]).abs() <= 4.0 * (found[1] / 40_000).sqrt()).all()
+    torch.testing.assert_close(drawn.var(0), found[1], rtol=0.04, atol=1e-12)
+    free = Limits.of(torch.rand(9, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)).moments(
+        mean, variance
+    )
+    torch.testing.assert_close(free[0], mean)
+    torch.testing.assert_close(free[1], variance)
+
+
 def test_intervals_that_are_too_narrow_are_widened():
     y = torch.randn(400, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     y[::7, 1] = math.nan
-    emulator = SimpleNamespace(left_out=lambda: (torch.zeros_like(y), torch.tensor([0.25, 1.0])))
+    emulator = SimpleNamespace(left_out=lambda: (torch.zeros_like(y), torch.tensor([0.25, 1.0])), limits=Limits.of(y))
     check = checked(emulator, y)
     assert float(check.spread[0]) == pytest.approx(2.0, abs=0.2) and float(check.spread[1]) == 1.0
 
