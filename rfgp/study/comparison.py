@@ -17,7 +17,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from .._support import checks
-from ..approximation import FeatureKernel, LandmarkKernel
+from ..approximation import FeatureKernel, LandmarkKernel, approximate
 from ..training import FitSummary
 from .bench import DRAWS, Bench
 from .checkpoint import StudyCheckpoint, check_same, fingerprint
@@ -46,7 +46,7 @@ def run(
     task: Task | None = None,
     missing: Missing = "raise",
     drop: Sequence[str | int] = (),
-    kernel: str = "polynomial:3",
+    kernel: str = "auto",
     methods: Sequence[str] | None = None,
     num_features: Sequence[int] = NUM_FEATURES,
     num_seeds: int = 5,
@@ -70,7 +70,8 @@ def run(
     :param task: "regression" or "classification", of a data frame or file; default: as the targets tell.
     :param missing: what becomes of missing cells of a data frame or file: "raise", "drop" or "impute".
     :param drop: columns of a data frame or file that are not looked at.
-    :param kernel: a name that :func:`exact_kernel` knows; "auto" takes the best of :data:`CANDIDATES`.
+    :param kernel: a name that :func:`exact_kernel` knows; "auto" takes the one of :data:`CANDIDATES` that predicts
+        left-out rows best, of those that have all methods that are named.
     :param methods: names of :data:`rfgp.approximation.METHODS`, or "auto"; default: :func:`default_methods`.
     :param num_features: the numbers of features; landmarks take those that are at most the number of training rows.
     :param num_seeds: the number of seeds, 0, 1, ...
@@ -96,11 +97,6 @@ def run(
     asked = None if methods is None else _unique("methods", methods)
     if kernel != "auto":
         exact_kernel(kernel, dataset.num_outputs)
-    elif asked is not None and set(asked) - set(_FOR_ANY_KERNEL):
-        raise ValueError(
-            f"expected methods for any kernel ({', '.join(_FOR_ANY_KERNEL)}) where kernel is auto, got "
-            f"{', '.join(asked)}; leave the methods out, or name the kernel"
-        )
     if scaling is not None:
         checks.choice("scaling", scaling, get_args(Scaling))
     for name, flag in (("progress", progress), ("resume", resume), ("force", force)):
@@ -120,7 +116,10 @@ def run(
         "scaling": study.scaling,
     }
     notes = {"columns": columns, "origin": origin}
-    if kernel != "auto":
+    if kernel == "auto":
+        study.candidates = _with_methods(asked or (), dataset, widths[0])
+        study.check(study.candidates[0], asked, widths)
+    else:
         study.ready = study.check(kernel, asked, widths)
     if out is None:
         return study.measure(request, seeds, None, notes)
@@ -151,6 +150,7 @@ class _Study:
         self.dataset, self.exact_limit, self.alpha_epsilon = dataset, exact_limit, alpha_epsilon
         self.scaling, self.progress = scaling, progress
         self.ready: Bench | None = None
+        self.candidates: tuple[str, ...] = CANDIDATES
 
     def bench(self, kernel: str, limit: int) -> Bench:
         """A bench of a kernel by its name, with at most so many rows times outputs in the exact model."""
@@ -231,7 +231,7 @@ class _Study:
         kernel, candidates = request["kernel"], []
         if kernel == "auto":
             limit = min(self.exact_limit, _CHOICE_ROWS)
-            candidates = rank_kernels(lambda name: self.bench(name, limit), CANDIDATES, self.progress)
+            candidates = rank_kernels(lambda name: self.bench(name, limit), self.candidates, self.progress)
             kernel = candidates[0].kernel
         bench = self.ready or self.check(kernel, request["methods"], request["num_features"])
         training = bench.learn(self.progress)
@@ -281,6 +281,24 @@ def _read(
         )
     table = read(data, target, task=task, missing=missing, drop=drop)
     return table.split(), table.report()
+
+
+def _with_methods(methods: Sequence[str], dataset: Dataset, num_features: int) -> tuple[str, ...]:
+    """The candidates that have features by all methods, or a ValueError where there is none."""
+    suited, refusal = [], None
+    for name in CANDIDATES:
+        kernel = exact_kernel(name, dataset.num_outputs)
+        try:
+            for method in methods:
+                if method not in _FOR_ANY_KERNEL:
+                    approximate(kernel, num_features, method=method, input_dim=dataset.x_train.shape[-1])
+        except ValueError as error:
+            refusal = refusal or error
+            continue
+        suited.append(name)
+    if not suited and refusal is not None:
+        raise ValueError(f"expected methods that one of the kernels {', '.join(CANDIDATES)} has: {refusal}") from None
+    return tuple(suited)
 
 
 def _check_outputs(dataset: Dataset, kernel: Any) -> None:

@@ -110,7 +110,8 @@ def verdict(facts: Facts) -> Verdict:
     """The model to take, with reasons; differences count above two standard errors, over test rows and seeds together.
 
     The exact model is taken where it has all rows and no approximation is within KL(exact, approximate) = 0.1 per point
-    in half of the time; a linear model where the Gaussian process predicts neither means nor probabilities better.
+    in half of the time; a linear model where the Gaussian process predicts neither means nor probabilities better; and
+    no inputs at all where that predicts better means.
     """
     checks.instance("facts", facts, Facts, "the facts of a study", "take its facts()")
     best = best_approximation(facts)
@@ -181,12 +182,23 @@ def _exact_or_approximate(facts: Facts, best: Model) -> tuple[Choice, str]:
 
 def _simple(facts: Facts, taken: Model) -> tuple[Choice, str] | None:
     """Whether a simple model does as well, with the sentence that says so."""
-    if "trivial" in facts.baselines and not taken.is_better_than("trivial"):
+    if "trivial" in facts.baselines:
         what = "the mean of the targets" if facts.is_regression else "the frequencies of the classes"
-        return (
-            "trivial",
-            f"Nothing was learned: the Gaussian process is no better than {what}, whatever the inputs are.",
-        )
+        if "error" in taken.is_worse_than("trivial"):
+            models = (facts.exact, *facts.approximations)
+            is_all = all("error" in model.is_worse_than("trivial") for model in models)
+            which = "everything that was tried" if is_all else str(taken)
+            error = facts.baselines["trivial"].error
+            return (
+                "trivial",
+                f"Take no inputs at all: {which} predicts worse than {what} ({facts.error_name} {taken.error} against "
+                f"{error}). Try another kernel (--kernel).",
+            )
+        if not taken.is_better_than("trivial"):
+            return (
+                "trivial",
+                f"Nothing was learned: the Gaussian process is no better than {what}, whatever the inputs are.",
+            )
     if "linear" in facts.baselines and not taken.is_better_than("linear"):
         is_linear = ", and has a linear kernel itself" if facts.kernel == "linear" else ""
         return "linear", f"The Gaussian process is no better than a linear model on these data{is_linear}."

@@ -229,7 +229,7 @@ def test_an_exact_model_without_a_factor(refused, tmp_path, monkeypatch):
 
     (tmp_path / "table.csv").write_text(GOOD, encoding="utf-8")
     monkeypatch.setattr("rfgp.study.bench.fit", fail)
-    line = refused("table.csv", "--target", "y", *SMALL)
+    line = refused("table.csv", "--target", "y", "--kernel", "polynomial:3", *SMALL)
     assert "expected an exact model with a Cholesky factor in float64, got none (Matrix not positive definite)" in line
 
 
@@ -284,7 +284,7 @@ def test_help_has_no_empty_defaults(capsys):
     assert "None" not in text
     for default in (
         "(default: x)",
-        "(default: polynomial:3)",
+        "(default: auto)",
         "(default: 128,256,512,1024)",
         "(default: study-results)",
     ):

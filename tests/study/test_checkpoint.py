@@ -15,7 +15,13 @@ from rfgp.study.checkpoint import FOLDER
 from rfgp.study.datasets.base import Dataset
 from rfgp.study.result import FILES
 
-SETTINGS = {"methods": ["rademacher:real", "landmarks"], "num_features": [4, 8], "num_seeds": 2, "progress": False}
+SETTINGS = {
+    "kernel": "polynomial:3",
+    "methods": ["rademacher:real", "landmarks"],
+    "num_features": [4, 8],
+    "num_seeds": 2,
+    "progress": False,
+}
 JOBS = 8
 
 

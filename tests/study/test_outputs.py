@@ -120,9 +120,30 @@ def test_the_kernel_that_predicts_left_out_rows_best_is_taken(chosen):
     assert f"The kernel {names[0]} was chosen of 8" in str(chosen.verdict()).replace("\n  ", " ")
 
 
-def test_methods_for_a_kernel_that_is_not_known_yet():
-    with pytest.raises(ValueError, match=r"expected methods for any kernel .* where kernel is auto, got fourier"):
-        study.run(field(), kernel="auto", methods=["fourier"], **SETTINGS)
+@pytest.mark.parametrize(
+    ("limit", "methods", "rows", "kernels"),
+    [
+        (700, None, 500, study.CANDIDATES),
+        (40, ["landmarks"], 40, study.CANDIDATES),
+        (700, ["fourier"], 500, study.CANDIDATES[:6]),
+        (40, ["rademacher:real", "auto"], 40, study.CANDIDATES[5:]),
+    ],
+)
+def test_the_default_kernel_is_chosen_by_some_rows_of_those_with_the_methods(
+    limit, methods, rows, kernels, monkeypatch
+):
+    seen = []
+
+    def rank(make, names, progress):
+        seen.append((len(make(names[0]).some), tuple(names)))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("rfgp.study.comparison.rank_kernels", rank)
+    x = torch.rand(700, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    data = Dataset("plane", x[:600], x[:600, 0], x[600:], x[600:, 0], "regression", None, "a", "b")
+    with pytest.raises(KeyboardInterrupt):
+        study.run(data, methods=methods, exact_limit=limit, **SETTINGS)
+    assert seen == [(rows, kernels)]
 
 
 def without_row(bench, i):

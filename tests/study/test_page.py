@@ -23,7 +23,14 @@ def result():
     x = torch.randn(60, 2, generator=generator, dtype=torch.float64)
     y = x[:, 0] * x[:, 1] + 0.1 * torch.randn(60, generator=generator, dtype=torch.float64)
     data = Dataset("<toy> & co", x[:40], y[:40], x[40:], y[40:], "regression", None, "made up", "none")
-    return study.run(data, methods=["rademacher:real", "auto"], num_features=[8, 16], num_seeds=2, progress=False)
+    return study.run(
+        data,
+        kernel="polynomial:3",
+        methods=["rademacher:real", "auto"],
+        num_features=[8, 16],
+        num_seeds=2,
+        progress=False,
+    )
 
 
 @pytest.fixture(scope="module")

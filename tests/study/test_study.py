@@ -43,7 +43,13 @@ def classification_file(directory, rows=60):
 
 
 def run(dataset, **settings):
-    defaults = {"methods": METHODS, "num_features": [8, 16], "num_seeds": 2, "progress": False}
+    defaults = {
+        "kernel": "polynomial:3",
+        "methods": METHODS,
+        "num_features": [8, 16],
+        "num_seeds": 2,
+        "progress": False,
+    }
     return study.run(dataset, **{**defaults, **settings})
 
 
@@ -67,7 +73,18 @@ def test_command(kind, exact_limit, tmp_path, capsys):
     path = {"regression": regression_file, "classification": classification_file}[kind](tmp_path)
     target = {"regression": "yield", "classification": "kind"}[kind]
     out = tmp_path / "deep" / "out"
-    options = ["--methods", ",".join(METHODS), "--num-features", "8, 16", "--seeds", "2", "--scaling", "unit"]
+    options = [
+        "--kernel",
+        "polynomial:3",
+        "--methods",
+        ",".join(METHODS),
+        "--num-features",
+        "8, 16",
+        "--seeds",
+        "2",
+        "--scaling",
+        "unit",
+    ]
     code = main(["study", str(path), "--target", target, *options, f"--exact-limit={exact_limit}", "--out", str(out)])
     printed = capsys.readouterr()
     assert code == 0 and "study: 100%" in printed.err and "rfgp: error" not in printed.err

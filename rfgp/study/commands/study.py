@@ -50,7 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data-dir", help="directory of the archives of built-in data sets (default: $RFGP_DATA)")
     add(
         "--kernel",
-        default="polynomial:3",
+        default="auto",
         help="polynomial:p, linear, rbf, matern:nu or rq, a field (curl_free, divergence_free, helmholtz), or auto for "
         "the one that predicts left-out rows best (default: %(default)s)",
     )
