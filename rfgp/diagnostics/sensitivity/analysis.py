@@ -13,7 +13,7 @@ from ..._support import checks
 from .estimate import Estimate
 from .functions import WaveFunctions, mean_of, posterior_waves, side_by_side
 from .given import Inputs, checked_inputs
-from .inputs import InputDistribution
+from .inputs import InputDistribution, outside
 from .sources import Functions, WeightSpaceSource, source_of
 
 CLOSED_FORM, SAMPLING = "closed form", "sampling"
@@ -24,7 +24,8 @@ _CENTRAL = (0.05, 0.95)
 class Analysis:
     """The functions of a model: ``waves`` where features are plane waves, else ``groups`` of values.
 
-    Each group has T means, then draws. Waves have all means first, then all draws.
+    Each group has T means, then draws. Waves have all means first, then all draws. ``outside`` has the shares of every
+    input, and of its variance, outside the training inputs, (2, d).
     """
 
     names: tuple[str, ...]
@@ -32,6 +33,7 @@ class Analysis:
     waves: list[WaveFunctions] | None
     groups: list[Functions]
     num_outputs: int | None
+    outside: Tensor
 
     @property
     def method(self) -> str:
@@ -73,19 +75,29 @@ def analysis(model: Any, inputs: Inputs, num_functions: int) -> Analysis:
     source.moments(center)  # which raises where there is no fit, or of other inputs
     levels = torch.tensor(_CENTRAL, dtype=torch.float64)
     check_bounds(source.bounds, tuple(by_name), torch.stack([d.quantile(levels) for d in distributions], dim=-1))
+    away = _outside(source.bounds, distributions)
     posterior = None
     if isinstance(source, WeightSpaceSource):
         posterior = posterior_waves(source.model, distributions, count)
     if posterior is None:
         groups = source.functions(count)
         width = sum(group(center).shape[-1] for group in groups) // (len(groups) + count)
-        return Analysis(tuple(by_name), distributions, None, groups, width if source.has_outputs or width > 1 else None)
+        known = width if source.has_outputs or width > 1 else None
+        return Analysis(tuple(by_name), distributions, None, groups, known, away)
     outputs = posterior.num_outputs if source.has_outputs or posterior.num_outputs > 1 else None
     is_one = len(posterior.means) == 1
     parts = (
         [side_by_side([*posterior.means, *posterior.draws])] if is_one else [mean_of(posterior.means), *posterior.draws]
     )
-    return Analysis(tuple(by_name), distributions, parts, [], outputs)
+    return Analysis(tuple(by_name), distributions, parts, [], outputs, away)
+
+
+def _outside(bounds: Tensor | None, inputs: Sequence[InputDistribution]) -> Tensor:
+    """The shares of inputs and of their variances outside bounds (2, d), (2, d); zeros where there are no bounds."""
+    if bounds is None or bounds.shape[-1] != len(inputs):
+        return torch.zeros(2, len(inputs), dtype=torch.float64)
+    shares = [outside(one, float(low), float(high)) for one, (low, high) in zip(inputs, bounds.mT, strict=True)]
+    return torch.tensor(shares, dtype=torch.float64).mT
 
 
 def check_bounds(bounds: Tensor | None, names: Sequence[str], central: Tensor) -> None:

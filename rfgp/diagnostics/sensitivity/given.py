@@ -13,11 +13,10 @@ import torch
 from torch import Tensor
 
 from ..._support import checks
-from .inputs import Empirical, InputDistribution, Normal, Uniform, default_names
+from .inputs import Empirical, InputDistribution, Normal, Uniform, default_names, normal_nodes
 
 Inputs = Mapping[str, Any] | Sequence[Any]
 """Distributions by the names of the inputs, or in their order, with the names x1, x2, ..."""
-_NODES = 512
 _WORDS = re.compile(r"\s*(\w+)\s*\((.*)\)\s*")
 _ADVICE = (
     'such as Uniform(0, 1), scipy.stats.norm(10, 2), "normal(10, 2)" or {"distribution": "normal", "mean": 10, "sd": 2}'
@@ -25,7 +24,12 @@ _ADVICE = (
 
 
 class Quantiles(Empirical):
-    r"""A continuous distribution by its quantile function; its characteristic function is that of 512 quantiles.
+    r"""A distribution by its quantile function Q, with moments and a characteristic function by quadrature.
+
+    .. math:: E\, g(X) = \int g\big(Q(\Phi(z))\big)\, \varphi(z)\, dz
+
+    The quadrature of 512 nodes holds the variance of long tails. Where quantiles are repeated, the distribution is
+    discrete, and 512 quantiles of equal weights stand for it.
 
     :param quantile: from levels in (0, 1), an array, to values.
     :param name: how it is printed.
@@ -36,7 +40,13 @@ class Quantiles(Empirical):
 
     def __init__(self, quantile: Callable[[Any], Any], name: str) -> None:
         self._quantile, self._name = quantile, name
-        super().__init__(quantile((np.arange(_NODES) + 0.5) / _NODES))
+        z, weights = normal_nodes()
+        middles = np.asarray(quantile((np.arange(len(z)) + 0.5) / len(z)))
+        if len(np.unique(middles)) < len(middles):
+            super().__init__(middles)
+        else:
+            super().__init__(quantile(torch.special.ndtr(z).numpy()))
+            self._set_weights(weights)
 
     def quantile(self, level: Tensor) -> Tensor:
         inside = level.double().cpu().clamp(1e-9, 1.0 - 1e-9).numpy()

@@ -17,6 +17,8 @@ from .functions import differences, side_by_side
 from .given import Inputs
 from .sampled import sampled_variances
 
+_MUCH = 0.1
+
 
 @dataclass(frozen=True)
 class SobolIndices:
@@ -29,6 +31,9 @@ class SobolIndices:
     :param mean: the mean of f over the inputs, a number, or (T,).
     :param variance: its variance over the inputs.
     :param method: "closed form", or "sampling" where the features are not Fourier features.
+    :param outside: the shares of every input, and of its variance, outside the training inputs, (2, d); a WeightSpaceGP
+        knows their range in powers of two. What the function is there is extrapolated, and intervals only know of it
+        what the model does.
     """
 
     names: tuple[str, ...]
@@ -38,12 +43,25 @@ class SobolIndices:
     mean: Estimate
     variance: Estimate
     method: str
+    outside: Tensor
 
     def table(self, level: float = 0.95) -> str:
-        """The indices with intervals of probability ``level`` as plain text, the most important input first."""
+        """The indices with intervals of probability ``level`` as plain text, the most important input first.
+
+        Below these it names inputs of which much is outside the training inputs.
+        """
         outputs = self.first.value.shape[0] if self.first.value.dim() == 2 else None
         parts = [self._rows(t, level) for t in ([None] if outputs is None else range(outputs))]
-        return "\n".join(parts)
+        return "\n".join(parts + self._extrapolated())
+
+    def _extrapolated(self) -> list[str]:
+        """A sentence for each input of which a tenth of the variance, or more, is outside the training inputs."""
+        return [
+            f"{share:.1%} of {name}, with {of_variance:.0%} of its variance, is outside the training inputs: there "
+            "indices are extrapolated, and their intervals may be too narrow."
+            for name, share, of_variance in zip(self.names, *self.outside.tolist(), strict=True)
+            if of_variance >= _MUCH
+        ]
 
     def _rows(self, output: int | None, level: float) -> str:
         first, total = (e if output is None else e[output] for e in (self.first, self.total))
@@ -132,6 +150,7 @@ def sobol_indices(
         known.estimate(variances.mean),
         known.estimate(variances.variance),
         known.method,
+        known.outside,
     )
 
 

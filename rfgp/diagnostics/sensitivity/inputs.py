@@ -7,10 +7,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Generator, Tensor
 
 from ..._support import checks
+
+_FINE, _NODES, _LIMIT = 1024, 8, 8.0
 
 
 class InputDistribution(abc.ABC):
@@ -149,21 +152,28 @@ class Empirical(InputDistribution):
             raise ValueError(
                 f"expected values that differ, got {len(numbers)} times {numbers[0]:g}; leave the input out"
             )
-        self.mean, self.variance = float(numbers.mean()), float(numbers.var(correction=0))
+        self._set_weights(torch.full_like(numbers, 1.0 / len(numbers)))
+
+    def _set_weights(self, weights: Tensor) -> None:
+        """Give the values probabilities (n,), and the distribution their mean and variance."""
+        self.weights, self.mean = weights, float(weights @ self.values)
+        self.variance = float(weights @ (self.values - self.mean).square())
 
     def _centered(self, w: Tensor) -> tuple[Tensor, Tensor]:
         deviations = self.values.to(w.device) - self.mean
         return deviations, torch.polar(torch.ones((), dtype=w.dtype, device=w.device), w.unsqueeze(-1) * deviations)
 
     def centered_characteristic(self, w: Tensor) -> Tensor:
-        return self._centered(w)[1].mean(-1)
+        waves = self._centered(w)[1]
+        return waves @ self.weights.to(waves)
 
     def centered_moment(self, w: Tensor) -> Tensor:
         deviations, waves = self._centered(w)
-        return (deviations * waves).mean(-1)
+        return waves @ (deviations * self.weights.to(deviations)).to(waves)
 
     def at_differences(self, v: Tensor, w: Tensor) -> Tensor:
-        return self._centered(v)[1] @ self._centered(w)[1].mH / len(self.values)
+        waves = self._centered(v)[1]
+        return (waves * self.weights.to(waves)) @ self._centered(w)[1].mH
 
     def quantile(self, level: Tensor) -> Tensor:
         count = len(self.values)
@@ -176,6 +186,28 @@ class Empirical(InputDistribution):
 def default_names(count: int) -> list[str]:
     """The names of so many inputs without names."""
     return [f"x{k + 1}" for k in range(count)]
+
+
+def outside(distribution: InputDistribution, low: float, high: float) -> tuple[float, float]:
+    """The shares of a distribution and of its variance that lie outside an interval."""
+    z, weights = normal_nodes(_FINE)
+    values = distribution.quantile(torch.special.ndtr(z))
+    is_outside = (values < low) | (values > high)
+    square = weights * (values - weights @ values).square()
+    return float(weights[is_outside].sum()), float(square[is_outside].sum() / square.sum())
+
+
+def normal_nodes(parts: int = 64) -> tuple[Tensor, Tensor]:
+    """Nodes z in [-8, 8] and weights that sum to one, (8 parts,) each, for means over a standard normal variable.
+
+    They are those of Gauss and Legendre in parts of equal width, so that quantile functions may have kinks.
+    """
+    nodes, weights = (torch.from_numpy(part) for part in np.polynomial.legendre.leggauss(_NODES))
+    half = _LIMIT / parts
+    centers = half * (2.0 * torch.arange(parts, dtype=torch.float64) + 1.0) - _LIMIT
+    z = (centers.unsqueeze(-1) + half * nodes).flatten()
+    density = torch.exp(-0.5 * z.square()) * weights.repeat(parts)
+    return z, density / density.sum()
 
 
 def points(inputs: Sequence[InputDistribution], levels: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from ...diagnostics.sensitivity.estimate import Estimate
@@ -16,7 +15,7 @@ _GOOD, _FAIR = 0.99, 0.9
 """Shares of the variance that an emulator of good and of fair quality predicts."""
 _FAR = 5.0
 _MATTERS = 0.01
-_OUTSIDE = 0.02
+_OUTSIDE, _OUTSIDE_OF_VARIANCE = 0.02, 0.1
 _APART = 0.1
 """By how much mean ranks of an input, as shares, differ where failed runs are said to be."""
 _QUANTILES = (0.05, 0.5, 0.95)
@@ -143,6 +142,7 @@ def _indices(study: Findings) -> Section:
         order = total.value.argsort(descending=True).tolist()
         sentences.append(f"{output}: {_what_matters(names, order, first.value, total.value)}")
         blocks.append([[output, names[k], *_with_interval(first, k), *_with_interval(total, k)] for k in order])
+    sentences += _beyond(study)
     return Section(
         "Which inputs matter?",
         sentences,
@@ -151,6 +151,18 @@ def _indices(study: Findings) -> Section:
         "Shares of the variance of the output: of the input alone (first-order Sobol' index), and with its "
         "interactions (total).",
     )
+
+
+def _beyond(study: Findings) -> list[str]:
+    """The inputs of which much of the variance is outside the runs."""
+    shares = dict(zip(study.runs.inputs, study.sobol.outside[1].tolist(), strict=True))
+    far = [f"{share:.0%} of that of {name}" for name, share in shares.items() if share > _OUTSIDE_OF_VARIANCE]
+    if not far:
+        return []
+    return [
+        f"Outside the runs there is a part of the variance of inputs: {', '.join(far)}. There indices are guesses, "
+        "and their intervals may be too narrow."
+    ]
 
 
 def _what_matters(names: list[str], order: list[int], first: Tensor, total: Tensor) -> str:
@@ -200,17 +212,16 @@ def _next(study: Findings) -> Section:
 
 def _inputs(study: Findings) -> Section:
     rows, sentences = [], []
-    middles = (torch.arange(1000, dtype=torch.float64) + 0.5) / 1000.0
-    for k, (name, known) in enumerate(study.runs.inputs.items()):
-        values, runs = known.quantile(middles), study.runs.x[:, k]
-        outside = float(((values < runs.min()) | (values > runs.max())).double().mean())
+    shares = zip(study.runs.inputs.items(), *study.sobol.outside.tolist(), strict=True)
+    for (name, known), outside, of_variance in shares:
         by = "assumed: the range of the runs" if name in study.runs.assumed else "given"
-        rows.append([name, f"{known}", by, f"{outside:.1%}"])
-        if outside > _OUTSIDE:
+        rows.append([name, f"{known}", by, f"{outside:.1%}", f"{of_variance:.1%}"])
+        if outside > _OUTSIDE or of_variance > _OUTSIDE_OF_VARIANCE:
             sentences.append(
-                f"{outside:.0%} of {name} is outside the runs, where predictions are guesses: do runs there."
+                f"{outside:.1%} of {name} is outside the runs, with {of_variance:.0%} of its variance; predictions are "
+                "guesses there, and indices and quantiles with them: do runs there."
             )
-    header = ["input", "distribution", "by", "outside the runs"]
+    header = ["input", "distribution", "by", "outside the runs", "of its variance"]
     return Section("What was assumed of the inputs?", sentences, header, [rows])
 
 

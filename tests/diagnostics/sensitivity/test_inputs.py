@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import math
+import re
+
+import gpytorch
 import pandas as pd
 import pytest
+import scipy.stats
 import torch
 from quadrature import nodes
 
-from rfgp.diagnostics.sensitivity import Empirical, Estimate, InputDistribution, Normal, Uniform
-from rfgp.diagnostics.sensitivity.given import checked_inputs
+import rfgp
+from rfgp.diagnostics.sensitivity import Empirical, Estimate, InputDistribution, Normal, Uniform, sobol_indices
+from rfgp.diagnostics.sensitivity.given import checked_inputs, distribution
+from rfgp.diagnostics.sensitivity.inputs import outside
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 KNOWN = [Uniform(-1.0, 2.0), Uniform(100.0, 101.0), Normal(3.0, 0.5), Empirical([1.0, 2.0, 6.0, 6.0])]
@@ -84,3 +91,46 @@ def test_estimates_have_intervals():
     torch.testing.assert_close(high, torch.tensor([0.95, 1.9]))
     assert estimate[1].value == 2.0 and estimate[1].samples.shape == (101,)
     torch.testing.assert_close(estimate.mean, torch.tensor([0.5, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("known", "rtol"),
+    [
+        (scipy.stats.lognorm(0.5), 1e-9),
+        (scipy.stats.lognorm(1.0), 1e-7),
+        (scipy.stats.lognorm(1.5), 1e-5),
+        (scipy.stats.gumbel_r(0.4, 0.1), 1e-9),
+        (scipy.stats.triang(0.3), 1e-7),
+        (scipy.stats.beta(2, 3), 1e-9),
+        (scipy.stats.randint(0, 2), 1e-9),
+    ],
+    ids=lambda value: getattr(getattr(value, "dist", None), "name", None),
+)
+def test_quadrature_holds_the_variance_of_quantiles(known, rtol):
+    found = distribution(known)
+    assert found.mean == pytest.approx(known.mean(), rel=rtol)
+    assert found.variance == pytest.approx(known.var(), rel=rtol)
+    low, high = known.ppf([0.1, 0.9])
+    share, of_variance = outside(found, low, high)
+    expected = 1.0 - (known.cdf(high) - known.cdf(low) + (known.pmf(low) if hasattr(known, "pmf") else 0.0))
+    square = known.expect(lambda x: (x - known.mean()) ** 2, lb=low, ub=high) / known.var()
+    assert share == pytest.approx(expected, abs=2e-3) and of_variance == pytest.approx(1.0 - square, abs=3e-3)
+
+
+def test_waves_of_a_discrete_distribution_are_sums():
+    found, w = distribution(scipy.stats.randint(0, 3)), torch.tensor([0.7, 5.0])
+    expected = torch.exp(1j * w[:, None] * torch.arange(3.0)).mean(-1)
+    torch.testing.assert_close(found.characteristic(w), expected, rtol=0.0, atol=2.0 / 512)
+
+
+def test_what_lies_outside_the_training_inputs_is_told():
+    x = torch.rand(40, 2, generator=torch.Generator().manual_seed(0))
+    kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=2, seed=0)
+    model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x.sum(-1))
+    found = sobol_indices(model, {"length": Uniform(0.0, 1.0), "load": "lognormal(-1.5, 0.8)"}, num_functions=4)
+    load = scipy.stats.lognorm(0.8, scale=math.exp(-1.5))
+    low, high = 2.0**-5, 1.0  # the range of x in powers of two, which a model keeps
+    assert 0.03125 < x[:, 1].min() and x[:, 1].max() < 1.0
+    assert found.outside[0, 1] == pytest.approx(load.cdf(low) + load.sf(high), abs=1e-3)
+    assert found.outside[1, 1] > 0.2 and found.outside[1, 0] < 0.2
+    assert re.search(r"% of load, with \d+% of its variance, is outside the training inputs", found.table())
