@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import gpytorch
 import numpy as np
@@ -67,11 +67,23 @@ class Linear(Coordinate):
 
 
 class Logarithmic(Coordinate):
-    """The logarithm of a positive parameter under a constraint, not below ``least``, which expands to its shape."""
+    """The logarithm of a positive parameter under a constraint, not below ``least``, in units of ``unit``.
 
-    def __init__(self, name: str, parameter: Tensor, constraint: Interval, least: Tensor | None = None) -> None:
+    Both expand to the shape of the parameter.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        parameter: Tensor,
+        constraint: Interval,
+        least: Tensor | None = None,
+        unit: Tensor | None = None,
+    ) -> None:
         super().__init__(name, [parameter])
         self.constraint = constraint
+        one = torch.ones((), dtype=torch.float64, device=parameter.device)
+        self.unit = (one if unit is None else unit).expand(parameter.shape).reshape(-1)
         zero = torch.zeros((), dtype=torch.float64)
         self.least = self._flat(zero if least is None else least)
 
@@ -80,17 +92,17 @@ class Logarithmic(Coordinate):
         lower, upper = (self._flat(b) for b in (self.constraint.lower_bound, self.constraint.upper_bound))
         smallest = np.log(np.maximum(self.least, 1e-280 if self.parameters[0].dtype == torch.float64 else 1e-36))
         allowed = np.where(lower > 0, np.log(np.maximum(lower, 1e-300)) + _MARGIN, -np.inf)
-        high = np.log(upper) - _MARGIN
-        return np.minimum(np.maximum(allowed, smallest), high), high
+        high, unit = np.log(upper) - _MARGIN, self.unit.cpu().numpy()
+        return np.minimum(np.maximum(allowed, smallest), high) / unit, high / unit
 
     def _flat(self, bound: Tensor) -> np.ndarray:
         return bound.detach().double().expand(self.parameters[0].shape).reshape(-1).cpu().numpy()
 
     def values(self) -> Tensor:
-        return self.constraint.transform(_double(self.parameters[0], flat=False)).reshape(-1).log()
+        return self.constraint.transform(_double(self.parameters[0], flat=False)).reshape(-1).log() / self.unit
 
     def assign(self, values: Tensor) -> None:
-        value = values.exp().reshape(self.parameters[0].shape)
+        value = (self.unit * values).exp().reshape(self.parameters[0].shape)
         _copy(self.parameters[0], self.constraint.inverse_transform(value))
 
     def gradient(self) -> Tensor:
@@ -98,7 +110,7 @@ class Logarithmic(Coordinate):
         with torch.enable_grad():
             value = self.constraint.transform(raw)
             (slope,) = torch.autograd.grad(value.sum(), raw)
-        return _slope(self.parameters[0]) * (value.detach() / slope).reshape(-1)
+        return self.unit * _slope(self.parameters[0]) * (value.detach() / slope).reshape(-1)
 
 
 class Together(Coordinate):
@@ -167,13 +179,20 @@ class Coordinates:
     """All parameters of a model that require gradients, as one vector.
 
     Positive parameters are optimized by their logarithms, means in standard deviations of the targets, and others in
-    units of their start.
+    units of their start. The logarithms of periods and frequencies are in units of what the inputs resolve.
 
     :param is_tied: whether the lengthscales of a kernel keep their ratios.
+    :param ranges: the ranges of the inputs of periods and frequencies, of :func:`resolutions`.
     """
 
-    def __init__(self, parts: dict[str, gpytorch.Module], moments: DataMoments, is_tied: bool = False) -> None:
-        self.members = list(_coordinates(parts, moments))
+    def __init__(
+        self,
+        parts: dict[str, gpytorch.Module],
+        moments: DataMoments,
+        is_tied: bool = False,
+        ranges: Mapping[int, Tensor] | None = None,
+    ) -> None:
+        self.members = list(_coordinates(parts, moments, ranges or {}))
         if is_tied:
             self.members = [_tied(member) for member in self.members]
         if not self.members:
@@ -244,7 +263,8 @@ class Coordinates:
             for side in ("lower", "upper"):
                 bound = member._flat(getattr(member.constraint, f"{side}_bound"))
                 is_bound = np.isfinite(bound) & (bound > 0)
-                is_at = is_bound & (np.abs(values[part] - np.log(np.where(is_bound, bound, 1.0))) <= 2.0 * _MARGIN)
+                logarithms = member.unit.cpu().numpy() * values[part]
+                is_at = is_bound & (np.abs(logarithms - np.log(np.where(is_bound, bound, 1.0))) <= 2.0 * _MARGIN)
                 if is_at.any():
                     ends.append((member, side, float(bound[is_at][0])))
         return ends
@@ -255,7 +275,9 @@ def _tied(member: Coordinate) -> Coordinate:
     return Together(member) if isinstance(member, Logarithmic) and member.name.endswith("lengthscale") else member
 
 
-def _coordinates(parts: dict[str, gpytorch.Module], moments: DataMoments) -> Iterator[Coordinate]:
+def _coordinates(
+    parts: dict[str, gpytorch.Module], moments: DataMoments, ranges: Mapping[int, Tensor]
+) -> Iterator[Coordinate]:
     seen: set[int] = set()
     for prefix, part in parts.items():
         units = moments.of_log_noise() if prefix.startswith("log_noise.") else moments
@@ -273,13 +295,23 @@ def _coordinates(parts: dict[str, gpytorch.Module], moments: DataMoments) -> Ite
                 seen |= {id(p) for p in owner.parameters()}
                 yield LinearMeanCoordinate(full.rpartition(".")[0], owner, units, outputs.get(id(owner)))
             elif constraint is not None and bool((constraint.lower_bound >= 0).all()):
-                yield Logarithmic(full.replace("raw_", ""), parameter, constraint, _least(owner, parameter, units))
+                least, unit = _least(owner, parameter, units), None
+                if id(parameter) in ranges:
+                    unit = _resolved(constraint.transform(_double(parameter, flat=False)), name, ranges[id(parameter)])
+                yield Logarithmic(full.replace("raw_", ""), parameter, constraint, least, unit)
             elif constraint is None and isinstance(owner, ConstantMean):
                 yield Linear(full.replace("raw_", ""), parameter, *units.of_output(outputs.get(id(owner))))
             else:
                 is_by_row = parameter.dim() > 1 and name.endswith("covar_factor")
                 zero = torch.zeros((), dtype=torch.float64, device=parameter.device)
                 yield Linear(full, parameter, zero, _root_mean_square(parameter, is_by_row))
+
+
+def _resolved(value: Tensor, name: str, span: Tensor) -> Tensor:
+    """By how much the logarithm of a period or a frequency varies where one more wave is on the range (d,)."""
+    span = span.to(value) if value.shape[-1] == len(span) else span.max().to(value)
+    waves = span / value if name.endswith("period_length") else span * value
+    return 1.0 / waves.clamp_min(1.0)
 
 
 def _least(owner: torch.nn.Module, parameter: Tensor, units: DataMoments) -> Tensor | None:

@@ -169,6 +169,12 @@ class BlockObjective(Objective):
             self.moments = moments
 
     @property
+    def outputs(self) -> Tensor:
+        targets = self.regression.targets
+        columns = targets.unsqueeze(-1) if targets.dim() == 1 else targets
+        return columns if len(columns) == len(self.x) else columns.mT
+
+    @property
     def num_rows(self) -> int:
         return self.rows.numel()
 

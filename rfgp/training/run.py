@@ -16,6 +16,7 @@ from . import timing
 from .ascent import Ascent, Maximizer, NoValueError
 from .coordinates import Coordinates
 from .objectives import Objective
+from .periods import resolutions, start_periods
 from .starts import center_inputs, start_from_data
 from .timing import NEVER, Deadline
 
@@ -58,14 +59,21 @@ class Run:
         noises: set[int] = set()
         if objective.centers_inputs:
             center_inputs(self.model, objective.x)
-        present = Coordinates(parts_of(self.model), moments, is_tied)
+        kernel_and_inputs = objective.kernel_and_inputs()
+        ranges = {} if kernel_and_inputs is None else resolutions(*kernel_and_inputs)
+        present = Coordinates(parts_of(self.model), moments, is_tied, ranges)
         self.trained = None if present.has_defaults else present
         self.incoming = present.values()
-        kernel_and_inputs = objective.kernel_and_inputs()
         if initialize and kernel_and_inputs is not None:
             lengths, noises = start_from_data(self.model, *kernel_and_inputs, moments)
             objective.begin()
-        self.coordinates = Coordinates(parts_of(self.model), moments, is_tied)
+        self.coordinates = Coordinates(parts_of(self.model), moments, is_tied, ranges)
+        self.periodic: list[np.ndarray] = []
+        if initialize and kernel_and_inputs is not None and ranges:
+            start = self.coordinates.values()
+            if start_periods(*kernel_and_inputs, objective.outputs):
+                self.periodic = [self.coordinates.values()]
+            self.coordinates.assign(start)
         self.lengths, self.noises = self.coordinates.mask(lengths), self.coordinates.mask(noises)
         self.maximizers: list[Maximizer] = []
         self.initial: float | None = None
@@ -140,27 +148,32 @@ class Run:
     def _starts(self, evaluate: Any) -> tuple[list[np.ndarray], int]:
         """Points to start from (the present one, guesses, and the user's values), and how many evaluations it took."""
         present = self.coordinates.values()
-        points = [present] if self.trained is None else [present, self._incoming_point()]
+        points = (
+            [present, *self.periodic] if self.trained is None else [present, *self.periodic, self._incoming_point()]
+        )
         rows = self.objective.some_rows()
         if self.rows is not None and (rows is None or len(rows) >= len(self.rows)):
             rows = self.rows
         deadline, size = self.deadline.share(_SHARE_OF_TRIALS), self.trial_limit
         if rows is None:
             size = min(size, self.limit // _SHARE)
-        if not self.lengths.any() or not size:
+        if not size or not (self.lengths.any() or self.periodic):
             return points, 0
+        moves = [np.log(length) * self.lengths + np.log(noise) * self.noises for length, noise in _TRIALS]
+        tried = [present + move for move in (moves if self.lengths.any() else moves[:2])]
+        tried += [point + move for point in self.periodic for move in moves[:2]]
 
         def evaluate_some(point: np.ndarray) -> tuple[float, np.ndarray]:
             return self.evaluate(point, rows)[:2]
 
         trials: list[Ascent] = []
-        for length, noise in _TRIALS:
+        for start in tried:
             if not deadline.allows(self._seconds):
                 break
             trial = self._maximizer(evaluate if rows is None else evaluate_some, size, deadline)
             self.maximizers.append(trial)
             try:
-                trials.append(trial.run(present + np.log(length) * self.lengths + np.log(noise) * self.noises))
+                trials.append(trial.run(start))
             except NoValueError:
                 continue
         used = sum(trial.evaluations for trial in self.maximizers) if rows is None else 0

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.models import ExactGP
 from gpytorch.settings import min_fixed_noise
 from linear_operator.utils.errors import NanError, NotPSDError
@@ -24,7 +24,7 @@ from .costs import fit_seconds, spectrum_seconds
 from .exact_regression import exact_regression
 from .moments import DataMoments
 from .noise_check import advice_on_features
-from .objectives import Objective
+from .objectives import ExactObjective, Objective
 from .run import Run, constrained_values, parts_of
 from .starts import random_rows
 from .summary import FitStage, FitSummary
@@ -36,6 +36,8 @@ _COMPARED_ROWS, _COMPARED_VALUES, _FEWEST_COMPARED = 512, 2048, 32
 """Rows on which the features are compared with the exact kernel, with so many values in all."""
 SOME_ROWS = "the evidence of some rows"
 """Where parameters come from that features have taught, as those from the evidence of all rows."""
+_GAIN = 2.0
+"""Nats that count as no gain over a constant: those that two parameters gain by chance, as the AIC counts them."""
 _GRADIENT = 3.0
 """How many times a fit an evaluation with its gradient takes."""
 
@@ -168,8 +170,11 @@ class Training:
         source = f"parameters from {self.source}"
         return f"{source}; {ended}" if "time limit" in ended else source
 
-    def remarks(self) -> list[str]:
-        """What to warn of: parameters at a bound, noise that GPyTorch has raised, a loss by the features."""
+    def remarks(self, value: float) -> list[str]:
+        """What to warn of: a fit that finds nothing, parameters at a bound, noise that GPyTorch has raised, a loss.
+
+        :param value: the evidence at the end.
+        """
         moments = self.objective.moments
         coordinates = Coordinates(parts_of(self.model), moments)
         remarks = self.objective.remarks()
@@ -190,6 +195,7 @@ class Training:
                 f"{member.name} ends at the {side} bound {bound:.3g} of its constraint, which keeps it from a better "
                 f"value; {remedy}"
             )
+        remarks += _found_nothing(self.objective, value)
         remarks += _raised_noise(self.model, float(moments.variance))
         if self.source:
             remarks += self._loss_by_features()
@@ -243,6 +249,24 @@ class SpectralObjective(Objective):
 
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor] | None:
         return None
+
+
+def _found_nothing(objective: Objective, value: float) -> list[str]:
+    """Whether the evidence is no larger than the likelihood of constants with noise."""
+    is_normal = type(objective.model.likelihood) in (GaussianLikelihood, MultitaskGaussianLikelihood)
+    is_plain = getattr(objective, "noise", None) is None and objective.quantity == Objective.quantity
+    has_targets = hasattr(objective, "y") or isinstance(objective, ExactObjective)
+    if not is_normal or not is_plain or not has_targets or objective.outputs.is_complex():
+        return []
+    counts = (~objective.outputs.isnan()).sum(0)
+    nats = (2.0 * math.pi * objective.moments.output_variances).log() + 1.0
+    constant = -0.5 * float((counts * nats.to(counts.device)).sum())
+    if value > constant + _GAIN:
+        return []
+    return [
+        f"the fit is no better than a constant with noise: its log marginal likelihood is {value:.6g}, that of a "
+        f"constant {constant:.6g}; try other starting values or another kernel, unless the inputs say nothing"
+    ]
 
 
 def _raised_noise(model: torch.nn.Module, variance: float) -> list[str]:

@@ -86,7 +86,7 @@ class Maximization(Strategy):
             if isinstance(error, NoValueError):
                 raise (error.__cause__ or ValueError(_NOT_FINITE)) from None
             raise
-        for remark in training.remarks():
+        for remark in training.remarks(value):
             warnings.warn(remark, stacklevel=3)
         return training.summary(value, clock() - began)
 
