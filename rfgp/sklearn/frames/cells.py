@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -39,6 +39,8 @@ _WITH_UNIT = (
     r"\s*(?P<behind>[%\u00b0$\u20ac\u00a3\u00a5]?[A-Za-z\u00b5]{0,8}[\u00b2\u00b3]?)$"
 )
 _SHARE_OF_UNIT = 0.9
+_RANGE = r"[<>=\u2264\u2265]{1,2}\s*[0-9.,]+|[0-9.,]+\s*(?:[-\u2013]|to|\.\.)\s*[0-9.,]+|[0-9.,]+\s*\+"
+_SHARE_OF_RANGES, _MOST_GROUPS = 0.02, 50
 _LIKE_A_DATE = re.compile(r"[0-9]{1,4}[-/. ][0-9A-Za-z]{1,3}[-/. ][0-9]{1,4}.*|[A-Za-z]{3} [0-9]{1,2}, [0-9]{4}.*")
 
 
@@ -105,15 +107,15 @@ def _thousands(group: str) -> str:
     return f"{_SIGN}[1-9][0-9]{{0,2}}(?:{re.escape(group)}[0-9]{{3}})+"
 
 
-def recognized(column: pandas.Series, decimal: str) -> Cells:
-    """The cells of a column, as what most of them are."""
+def recognized(column: pandas.Series, decimal: str, words: Collection[str] = MISSING_WORDS) -> Cells:
+    """The cells of a column, as what most of them are; those with one of the words, in small letters, have no value."""
     cells = _strings(column)
     if cells is None:
         return _typed(column)
     plain = _plain_numbers(column, cells) if decimal == "." else None
     if plain is not None:
         return plain
-    cells, missing = _present(cells)
+    cells, missing = _present(cells, words)
     there = ~missing
     if not there.any():
         return Cells("empty", np.full(len(cells), np.nan), _states(missing), column)
@@ -122,7 +124,7 @@ def recognized(column: pandas.Series, decimal: str) -> Cells:
         return _booleans(column, cells, missing)
     numbers = _numbers(column, cells, missing, decimal)
     if int((numbers.states == WRONG).sum()) <= (1.0 - _SHARE) * count:
-        return numbers
+        return _text(column, cells, missing) if _has_ranges(cells[there], numbers.states[there] == WRONG) else numbers
     form = _date_format(cells[there], str(column.name))
     if form:
         return _dates(column, cells, missing, form)
@@ -134,7 +136,14 @@ def recognized(column: pandas.Series, decimal: str) -> Cells:
     return _text(column, cells, missing)
 
 
-def read_as(column: pandas.Series, kind: Kind, decimal: str, date_format: str, unit: str = "") -> Cells:
+def read_as(
+    column: pandas.Series,
+    kind: Kind,
+    decimal: str,
+    date_format: str,
+    unit: str = "",
+    words: Collection[str] = MISSING_WORDS,
+) -> Cells:
     """The cells of a column, as what they were in another table."""
     cells = _strings(column)
     if cells is None:
@@ -143,7 +152,7 @@ def read_as(column: pandas.Series, kind: Kind, decimal: str, date_format: str, u
         if is_alike or typed.kind == "empty":
             return Cells(kind, typed.values, typed.states, column, date_format, unit)
         cells = column.astype(str).where(typed.is_there, "")
-    cells, missing = _present(cells)
+    cells, missing = _present(cells, words)
     if kind == "text":
         return _text(column, cells, missing)
     if kind == "boolean":
@@ -208,10 +217,18 @@ def _without_arrow(column: pandas.Series) -> pandas.Series:
     return values.rename(column.name)
 
 
-def _present(cells: pandas.Series) -> tuple[pandas.Series, NDArray[np.bool_]]:
+def _present(cells: pandas.Series, words: Collection[str]) -> tuple[pandas.Series, NDArray[np.bool_]]:
     """Cells without blanks around them, and which of them are missing."""
     cells = cells.str.strip()
-    return cells, cells.str.lower().isin(MISSING_WORDS).to_numpy(bool)
+    return cells, cells.str.lower().isin(["", *words]).to_numpy(bool)
+
+
+def _has_ranges(cells: pandas.Series, is_wrong: NDArray[np.bool_]) -> bool:
+    """Whether cells beside numbers are ranges of few kinds, such as 2-10 or 100+: then all are names of groups."""
+    wrong = cells[is_wrong]
+    if len(wrong) < _SHARE_OF_RANGES * len(cells) or wrong.nunique() == len(wrong) or cells.nunique() > _MOST_GROUPS:
+        return False
+    return bool(wrong.str.fullmatch(_RANGE).mean() >= _SHARE_OF_UNIT)
 
 
 def _states(missing: NDArray[np.bool_]) -> NDArray[np.int8]:

@@ -8,7 +8,17 @@ from pathlib import Path
 
 from ..._support import optional
 from .. import tables
-from .options import FORMATS, add_reading, check_existing, check_new_file, integer, names, number, reading
+from .options import (
+    FORMATS,
+    add_missing_values,
+    add_reading,
+    check_existing,
+    check_new_file,
+    integer,
+    names,
+    number,
+    reading,
+)
 
 DESCRIPTION = (
     "Report the columns of a table, learn its target from the others by a Gaussian process, measure it on held-out "
@@ -27,6 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--drop", type=names, default=[], help="columns that are left out, with commas between them")
     add("--keep", type=names, default=[], help="columns that are inputs although they tell rows apart")
     add_reading(parser, "impute")
+    add_missing_values(parser)
     add(
         "--kernel",
         default="auto",

@@ -31,10 +31,21 @@ def add_reading(parser: argparse.ArgumentParser, default_of_missing: str) -> Non
     add("--sheet", help="name or index of the sheet of a workbook (default: the first one)")
 
 
+def add_missing_values(parser: argparse.ArgumentParser) -> None:
+    """The option that says which words stand for no value; a model keeps them."""
+    parser.add_argument(
+        "--missing-values",
+        type=names,
+        help="words of cells without a value, with commas between them, in place of NA, NaN, null, none, ? and others",
+    )
+
+
 def reading(options: argparse.Namespace) -> dict[str, Any]:
     """The arguments of :func:`rfgp.study.tables.read` that these options give."""
     header = None if options.header is None else options.header == "yes"
     arguments = {"separator": options.separator, "decimal": options.decimal, "header": header, "sheet": options.sheet}
+    if getattr(options, "missing_values", None) is not None:
+        arguments["missing_values"] = options.missing_values
     return arguments if options.missing is None else arguments | {"missing": options.missing}
 
 

@@ -11,7 +11,7 @@ from ..._support import optional
 from .. import tables
 from ..tables.formats import SUFFIXES
 from . import simulator
-from .options import add_reading, integer, integers, names, number, reading
+from .options import add_missing_values, add_reading, integer, integers, names, number, reading
 
 if TYPE_CHECKING:
     from .. import datasets
@@ -22,7 +22,7 @@ DESCRIPTION = (
     "the uncertainty of a simulator by its runs; prints a page, and writes study.html, indices.csv and next_runs.csv."
 )
 
-_TABLE_OPTIONS = ("missing", "separator", "decimal", "header", "sheet", "drop")
+_TABLE_OPTIONS = ("missing", "separator", "decimal", "header", "sheet", "missing_values", "drop")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--task", choices=("classification", "regression"), help="(default: classification for integers and strings)")
     add_reading(parser, "impute")
+    add_missing_values(parser)
     add("--drop", type=names, help="columns of a table that are not looked at, separated by commas")
     add("--output", help="which output of a built-in data set with several, or all (default: the first)")
     add("--scaling", choices=("standardize", "unit", "none"), help="(default: unit for images, standardize for others)")
@@ -160,7 +161,7 @@ def _data(options: argparse.Namespace) -> datasets.Dataset | tables.Table:
 def _refuse_table_options(options: argparse.Namespace) -> None:
     for name in _TABLE_OPTIONS:
         if getattr(options, name) is not None:
-            raise ValueError(f"expected --{name} for tables, got {options.data!r}; leave it out")
+            raise ValueError(f"expected --{name.replace('_', '-')} for tables, got {options.data!r}; leave it out")
 
 
 def _origin(options: argparse.Namespace) -> str:
@@ -169,7 +170,7 @@ def _origin(options: argparse.Namespace) -> str:
     words = [options.data]
     for name in named:
         if (value := getattr(options, name)) is not None:
-            words += [f"--{name.replace('_', '-')}", str(value)]
+            words += [f"--{name.replace('_', '-')}", ",".join(value) if isinstance(value, list) else str(value)]
     return shlex.join(words + (["--drop", ",".join(options.drop)] if options.drop else []))
 
 

@@ -70,7 +70,8 @@ class Encoding:
             mark = decimal_of(wanted, "the table", self.reading.decimal) or "."
         else:
             mark = checks.choice("decimal", decimal, (".", ","))
-        return {c.name: read_as(wanted[c.name], c.kind, mark, c.date_format, c.unit) for c in self.columns}
+        words = self.reading.missing_words
+        return {c.name: read_as(wanted[c.name], c.kind, mark, c.date_format, c.unit, words) for c in self.columns}
 
     def inputs(self, cells: Mapping[str, Cells], missing: Missing | None = None) -> Tensor:
         """The inputs (N, d) of cells, with NaN in rows that have missing ones where these are dropped."""

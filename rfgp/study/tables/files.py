@@ -27,15 +27,31 @@ _NO_NAME = re.compile(
 
 @dataclass(frozen=True)
 class Reading:
-    """How a file is to be read: separator, decimal point, header, sheet and encoding; None for what is recognized."""
+    """How a file is to be read: separator, decimal point, header, sheet and encoding; None for what is recognized.
+
+    ``missing_values`` are words of cells without a value, in any letters; None for the usual ones.
+    """
 
     separator: str | None = None
     decimal: str | None = None
     header: bool | None = None
     sheet: str | int | None = None
     encoding: str | None = None
+    missing_values: tuple[str, ...] | None = None
+
+    @property
+    def missing_words(self) -> tuple[str, ...]:
+        """The words of cells without a value, in small letters."""
+        return MISSING_WORDS if self.missing_values is None else tuple(map(str.lower, self.missing_values))
 
     def __post_init__(self) -> None:
+        if self.missing_values is not None:
+            words: object = self.missing_values
+            if isinstance(words, str) or not isinstance(words, Sequence) or not all(isinstance(w, str) for w in words):
+                raise ValueError(
+                    f'expected words for missing_values, got {words!r}; pass a list, such as ["NA", "unknown"]'
+                )
+            object.__setattr__(self, "missing_values", tuple(word.strip() for word in self.missing_values))
         if self.separator is not None:
             is_one = isinstance(self.separator, str) and len(self.separator) == 1 and self.separator not in '"\r\n#'
             if not is_one and not (isinstance(self.separator, str) and self.separator in SEPARATORS):

@@ -23,7 +23,7 @@ from .encoding import Encoding, roles_of
 from .files import Raw, Reading, open_table
 from .formats import MISSING, Missing
 from .report import Column, bad_cells, column_of, printed, same_columns, same_rows, several, shown
-from .targets import known_rows, targets_of
+from .targets import check_frequent, known_rows, targets_of
 
 if TYPE_CHECKING:
     import pandas
@@ -142,6 +142,7 @@ def read(
     decimal: str | None = None,
     header: bool | None = None,
     sheet: str | int | None = None,
+    missing_values: Sequence[str] | None = None,
 ) -> Table:
     """Read a table, and make numbers of it.
 
@@ -154,9 +155,10 @@ def read(
     the same value, beside the number of these. Left out are columns with a single value, texts that most rows have for
     themselves, and one that tells rows apart, such as 0, 1, 2, ..., or different values under a name such as "id".
 
-    *Missing.* Empty cells, NA, NaN, null, none, ?, -, infinite numbers, and text in a column of numbers: "impute" puts
-    in the median or the most frequent text of the column, and marks ten such cells or more by one more input; "raise"
-    counts them, and "drop" leaves their rows out.
+    *Missing.* Empty cells, NA, NaN, null, none, ?, -, infinite numbers, and text in a column of numbers, but for ranges
+    such as "2-10", which are names of groups: "impute" puts in the median or the most frequent text of the column, and
+    marks ten such cells or more by one more input; "raise" counts them, and "drop" leaves their rows out. Where a tenth
+    of a target of text is such a word, it may be a class, and ``missing_values`` has to say what is missing.
 
     :param source: a path, or a pandas DataFrame.
     :param target: the name or the index of the column of the target, or several ones, also as "a,b"; default: none.
@@ -167,6 +169,8 @@ def read(
     :param decimal: the decimal point or comma of text.
     :param header: whether the first row has the names of the columns.
     :param sheet: the name or the index of the sheet of a workbook; default: the first one.
+    :param missing_values: words of cells without a value, in any letters, beside empty cells; default: NA, N/A, NaN,
+        null, none, nil, ?, -, --, and a point.
     :raises ValueError: for a bad file, column or cell, and for integers of many values as a target without a task.
     :raises ImportError: without pandas, or what the format needs: the extra ``study`` has it.
 
@@ -179,7 +183,10 @@ def read(
     checks.choice("missing", missing, MISSING)
     if task is not None:
         checks.choice("task", task, get_args(Task))
-    raw = open_table(source, Reading(separator, decimal, header, sheet))
+    given = None if missing_values is None else tuple(missing_values)
+    wanted = Reading(separator, decimal, header, sheet, missing_values=given)
+    words = wanted.missing_words
+    raw = open_table(source, wanted)
     targets = _columns(raw, target, "the target") if target is not None else []
     dropped, kept = _columns(raw, drop, "a column to drop"), _columns(raw, keep, "a column to keep")
     both = [name for name in targets if name in dropped]
@@ -189,13 +196,15 @@ def read(
     usual = "." if raw.reading.separator == "," else None
     found_mark = decimal_of(looked_at, raw.name, usual) if decimal is None else decimal
     mark = found_mark or "."
-    of_targets = {name: _recognized(looked_at[name], mark) for name in targets}
+    of_targets = {name: _recognized(looked_at[name], mark, words) for name in targets}
     if task == "classification":
-        of_targets = {name: _labels(looked_at[name], held, mark) for name, held in of_targets.items()}
+        of_targets = {name: _labels(looked_at[name], held, mark, words) for name, held in of_targets.items()}
+    if missing_values is None:
+        check_frequent(of_targets, raw.name)
     known, without = known_rows(of_targets, len(looked_at), missing, raw.name)
     looked_at = looked_at if not without else looked_at.iloc[known]
     cells = {
-        name: of_targets[name].taken(known) if name in of_targets else _recognized(looked_at[name], mark)
+        name: of_targets[name].taken(known) if name in of_targets else _recognized(looked_at[name], mark, words)
         for name in looked_at.columns
     }
     roles = roles_of(cells, targets, kept, raw.index, known)
@@ -213,7 +222,7 @@ def read(
     index = [name for name, role in roles.items() if role == "index"]
     y, found_task, classes = targets_of({name: taken[name] for name in targets}, task, raw.name)
     rules, x = learn(chosen, None if y is None else y.numpy(), found_task or "", marks_missing=missing == "impute")
-    encoding = Encoding(rules, missing, "".join(index), replace(raw.reading, decimal=found_mark))
+    encoding = Encoding(rules, missing, "".join(index), replace(raw.reading, decimal=found_mark, missing_values=given))
     for name, other in same_columns({name: cells[name] for name in (*inputs, *targets)}).items():
         columns[name] = replace(columns[name], duplicate_of=other)
     again = same_rows(looked_at[[*inputs, *targets]])
@@ -272,16 +281,16 @@ _CODES = re.compile("(?:.*[ _.-])?(?:zip|zip[ _-]?codes?|post[ _-]?codes?|postal
 """Names of columns whose numbers are names of places."""
 
 
-def _recognized(column: pandas.Series, decimal: str) -> Cells:
+def _recognized(column: pandas.Series, decimal: str, words: tuple[str, ...]) -> Cells:
     """The cells of a column, as what most of them are, or as text under the name of a code."""
-    cells = recognized(column, decimal)
+    cells = recognized(column, decimal, words)
     is_code = cells.kind == "integer" and _CODES.fullmatch(str(column.name)) is not None
-    return read_as(column, "text", decimal, "") if is_code else cells
+    return read_as(column, "text", decimal, "", words=words) if is_code else cells
 
 
-def _labels(column: pandas.Series, cells: Cells, decimal: str) -> Cells:
+def _labels(column: pandas.Series, cells: Cells, decimal: str, words: tuple[str, ...]) -> Cells:
     """A column of labels, as text where some of them are no numbers."""
-    return read_as(column, "text", decimal, "") if bool((cells.states == WRONG).any()) else cells
+    return read_as(column, "text", decimal, "", words=words) if bool((cells.states == WRONG).any()) else cells
 
 
 def _rows(

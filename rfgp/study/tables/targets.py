@@ -10,10 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ...sklearn.frames.cells import Cells
+from ...sklearn.frames.cells import MISSING, Cells
 from ..datasets.base import Task, typed_targets
 from .formats import Missing
 from .report import several, shown
+
+_FREQUENT = 0.1
+"""The share of cells of a target from which on a word for missing cells has to be explained."""
 
 
 def targets_of(
@@ -37,6 +40,23 @@ def targets_of(
     for place, (column, (known, _, _)) in enumerate(zip(cells.values(), typed, strict=True)):
         columns[column.is_there, place] = known
     return torch.from_numpy(columns[:, 0].copy() if len(typed) == 1 else columns), first, ()
+
+
+def check_frequent(targets: Mapping[str, Cells], name: str) -> None:
+    """Raise where many cells of a target of text are a word for missing ones, such as None, which may be a class."""
+    for target, cells in targets.items():
+        if cells.kind != "text":
+            continue
+        texts = cells.shown[(cells.states == MISSING) & cells.shown.notna().to_numpy(bool)].astype(str).str.strip()
+        counts = texts[texts != ""].value_counts()
+        if not len(counts) or counts.iloc[0] < _FREQUENT * len(cells.values):
+            continue
+        word, count = str(counts.index[0]), int(counts.iloc[0])
+        raise ValueError(
+            f"expected a known target {shown(target)} in most rows of {name}, got {shown(word)} in {count:,} of "
+            f"{len(cells.values):,} cells, which may be a class or stand for no value; pass missing_values= "
+            f"(--missing-values), a list of words without {shown(word)} where it is a class, or with it"
+        )
 
 
 def known_rows(

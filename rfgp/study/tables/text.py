@@ -24,6 +24,8 @@ _MARKS = (
 )
 _COMMENT = re.compile(r"(?m)^#.*\n?")
 _CONTROL = re.compile("[\\x00-\\x08\\x0e-\\x1f]")
+_MOST_CONTROL = 1e-3
+"""The share of control characters that a text may have; a tenth of the bytes of other files are such."""
 _SAMPLE_CHARACTERS = 100_000
 _SAMPLE_ROWS = 200
 _CONSISTENT = 0.95
@@ -38,7 +40,7 @@ def decode(content: bytes, name: str, learned: str | None = None) -> tuple[str, 
             text = content.decode(encoding)
         except UnicodeDecodeError:
             continue
-        if _CONTROL.search(text) is None:
+        if "\0" not in text and len(_CONTROL.findall(text)) <= max(1.0, _MOST_CONTROL * len(text)):
             return text, "utf-8" if encoding == "utf-8-sig" else encoding
     raise ValueError(f"expected text in {name}, got other bytes; save it as text in UTF-8")
 

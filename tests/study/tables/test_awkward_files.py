@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import io
 import json
 import re
 
@@ -345,3 +347,63 @@ def test_separators_that_are_given(file):
 def test_names_that_are_numbers(file, header, names):
     check(read(file(lines(header, A, B, Y)), -1), names)
     check(read(file(lines("", A, ["?", *B[1:]], Y)), -1, missing="drop"), ("0", "1"), x=X[1:, :2], y=Y[1:])
+
+
+def both(file, text, **options):
+    """A file, and the data frame of the same text."""
+    frame = pandas.read_csv(io.StringIO(text), keep_default_na=False)
+    return [functools.partial(read, source, **options) for source in (file(text), frame)]
+
+
+def test_a_frequent_word_for_missing_cells_in_a_target_asks(file):
+    effect = ["None"] * 20 + ["minor"] * 9 + ["nan"]
+    for reads in both(file, lines("a,b,effect", A, B, effect), target="effect"):
+        with pytest.raises(
+            ValueError, match=r"target 'effect' in most rows of .*, got 'None' in 20 of 30 cells, which"
+        ):
+            reads()
+        table = reads(missing_values=["NaN", "NA"])
+        assert table.class_names == ("None", "minor") and len(table.x) == 29
+        assert Encoding.from_json(json.loads(json.dumps(table.encoding.to_json()))).reading.missing_words == (
+            "nan",
+            "na",
+        )
+        with pytest.raises(ValueError, match=r"one|vary"):
+            reads(missing_values=["none", "nan"]).split()
+        assert reads(missing_values=[]).class_names == ("None", "minor", "nan")
+    assert len(read(file(lines("a,b,effect", A, B, ["none"] * 2 + ["x", "y"] * 14)), "effect").x) == 28
+
+
+def test_missing_words_hold_for_inputs_and_for_new_rows(file):
+    kinds = ["?", "none", "unknown"] * 10
+    for reads in both(file, lines("kind,a,y", kinds, A, Y), target="y"):
+        table = reads(missing_values=["Unknown"])
+        assert table.input_names == ("kind=none", "kind is missing", "a")
+        new = pandas.DataFrame({"kind": ["none", "?", "UNKNOWN"], "a": [1.0, 2.0, 3.0]})
+        assert table.encoding.encode(new)[:, 1].tolist() == [0.0, 0.0, 1.0]
+    with pytest.raises(ValueError, match="expected words for missing_values"):
+        read(file(lines("a,y", A, Y)), "y", missing_values=[1])
+
+
+@pytest.mark.parametrize("groups", [["0", "1", "2-10", "11-100"], ["<5", "6", "7+"], ["1", "2 to 9", ">= 10"]])
+def test_numbers_beside_ranges_are_groups(file, groups):
+    cells = ([groups[0]] * 5 + groups) * ROWS
+    for reads in both(file, lines("hit,a,y", cells[:ROWS], A, Y), target="y"):
+        table = reads()
+        assert {column.name: (column.kind, column.num_missing) for column in table.columns}["hit"] == ("text", 0)
+        assert [name for name in table.input_names if name.startswith("hit=")] == [
+            f"hit={one}" for one in sorted(groups)
+        ]
+
+
+def test_one_range_among_many_numbers_is_a_mistake(file):
+    table = read(file(lines("a,b,y", [*A[:-1], "2-10"], B, Y)), "y")
+    assert table.columns[0].kind == "number" and table.columns[0].problems == "1 wrong"
+
+
+def test_a_control_character_in_a_cell_is_text(file):
+    notes = ["part\x1a two" if i == 7 else "plain" for i in range(ROWS)]
+    table = read(file(lines("a,note,y", A, notes, Y)), "y")
+    assert table.columns[1].num_distinct == 2 and len(table.x) == ROWS
+    with pytest.raises(ValueError, match=r"expected text in table\.csv, got other bytes"):
+        read(file(bytes(range(256)) * 20), "y")
