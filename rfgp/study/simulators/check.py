@@ -22,8 +22,8 @@ class Check:
     :param rmse: the root mean squared error, in the units of the outputs, (T,).
     :param explained: the share of the variance of the runs that is predicted, (T,).
     :param coverage: the share of the runs inside 95 % intervals, (T,).
-    :param spread: by what the standard deviations are multiplied from here on, (T,): one where coverage is what chance
-        allows for, else so much that 95 % are inside.
+    :param spread: by what the standard deviations are multiplied from here on, (T,): so much that 95 % of the runs are
+        inside their intervals, but not less than one.
     :param worst: the place of the run that is farthest outside its interval, (T,), and its distance in standard
         deviations, ``farthest``.
     """
@@ -44,9 +44,7 @@ def checked(emulator: Emulator, y: Tensor) -> Check:
     distance = torch.where(error == 0.0, 0.0, (y - mean) / variance.sqrt())  # a bound is in intervals that reach it
     count = (~y.isnan()).sum(0)
     coverage = (distance.abs() <= _WIDTH).sum(0).double() / count
-    chance = 2.0 * (_LEVEL * (1.0 - _LEVEL) / count).sqrt()
-    needed = (distance.abs().nanquantile(_LEVEL, dim=0) / _WIDTH).clamp(1.0, _MOST_WIDENED)
-    spread = torch.where(coverage < _LEVEL - chance, needed, 1.0)
+    spread = (distance.abs().nanquantile(_LEVEL, dim=0) / _WIDTH).clamp(1.0, _MOST_WIDENED)
     square, whole = error.square().nanmean(0), (y - y.nanmean(0)).square().nanmean(0)
     farthest, worst = distance.abs().nan_to_num(0.0).max(0)
     return Check(square.sqrt(), 1.0 - square / whole, coverage, spread, worst, farthest)

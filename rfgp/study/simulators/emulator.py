@@ -84,6 +84,18 @@ class Emulator(FunctionSource):
         return _mixed(*self.limits.moments(means, variances))
 
     @torch.no_grad()
+    def predicted(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Means and variances (M, T) of outputs at x (M, d): those of the functions, and the noise.
+
+        A simulator that gives the same output twice has no noise. What the kernel does not explain of its function is
+        learned as such, and belongs to what is not known of an output.
+        """
+        means, variances = self._by_parameters(x)
+        noises = torch.stack([torch.stack([one.parameters.noise for one in each]) for each in self.outputs], dim=-1)
+        scales = (self.unit * self.spread).square()
+        return _mixed(*self.limits.moments(means, variances + (scales * noises).unsqueeze(-2)))
+
+    @torch.no_grad()
     def success(self, x: Tensor) -> Tensor:
         """The probabilities (M, T) that runs at x (M, d) have outputs."""
         return self.failures.success(self._scaled(x))

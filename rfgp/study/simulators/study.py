@@ -63,7 +63,7 @@ class UncertaintyStudy(Findings):
         return page(self)
 
     def predict(self, x: Any) -> tuple[Tensor, Tensor]:
-        """Means and standard deviations of the outputs at inputs x.
+        """Means and standard deviations of the outputs at inputs x; the latter with what the kernel does not explain.
 
         :param x: inputs (M, d), an array or a data frame with the columns of the runs.
         :returns: two tensors (M, T), or (M,) for one output, in float64 and the units of the outputs.
@@ -76,7 +76,7 @@ class UncertaintyStudy(Findings):
                 raise ValueError(f"expected the columns {', '.join(names)}, got none of the name {absent[0]}; add it")
             x = x[names].to_numpy(dtype=float)
         values = checks.finite(checks.inputs(checks.real_tensor(x, "x"), len(names)), "x")
-        mean, variance = self.emulator.moments(values.double().cpu())
+        mean, variance = self.emulator.predicted(values.double().cpu())
         std = variance.sqrt()
         return (mean, std) if len(self.runs.outputs) > 1 else (mean.squeeze(-1), std.squeeze(-1))
 
@@ -112,8 +112,8 @@ def uncertainty(
     .. math:: y_t = f_t(x), \qquad S_k = \frac{\mathrm{Var}\, E[f(X) \mid X_k]}{\mathrm{Var}\, f(X)}
 
     Each output has an exact Gaussian process, whose kernel, RBF or Matern-5/2 with effects of single inputs, has the
-    largest evidence; its parameters are drawn from their posterior. Every run is predicted by the others. Where fewer
-    of these than 95 % intervals should have are inside, the posterior is widened. Runs without an output have failed:
+    largest evidence; its parameters are drawn from their posterior. Every run is predicted by the others. The
+    posterior is widened until 95 % of these are inside their intervals. Runs without an output have failed:
     they are counted, a classifier of the inputs says where others are expected to fail, and runs to do next are
     elsewhere. Where the smallest or the largest value of an output is repeated, it is a bound of all functions.
 
