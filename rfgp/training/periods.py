@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import scipy.signal
+import scipy
 import torch
 from gpytorch.kernels import CosineKernel, Kernel, PeriodicKernel, SpectralMixtureKernel
 from torch import Tensor
