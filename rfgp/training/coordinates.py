@@ -84,6 +84,7 @@ class Logarithmic(Coordinate):
         self.constraint = constraint
         one = torch.ones((), dtype=torch.float64, device=parameter.device)
         self.unit = (one if unit is None else unit).expand(parameter.shape).reshape(-1)
+        self.divisor = np.ones(parameter.numel()) if unit is None else self.unit.cpu().numpy()
         zero = torch.zeros((), dtype=torch.float64)
         self.least = self._flat(zero if least is None else least)
 
@@ -92,8 +93,8 @@ class Logarithmic(Coordinate):
         lower, upper = (self._flat(b) for b in (self.constraint.lower_bound, self.constraint.upper_bound))
         smallest = np.log(np.maximum(self.least, 1e-280 if self.parameters[0].dtype == torch.float64 else 1e-36))
         allowed = np.where(lower > 0, np.log(np.maximum(lower, 1e-300)) + _MARGIN, -np.inf)
-        high, unit = np.log(upper) - _MARGIN, self.unit.cpu().numpy()
-        return np.minimum(np.maximum(allowed, smallest), high) / unit, high / unit
+        high = np.log(upper) - _MARGIN
+        return np.minimum(np.maximum(allowed, smallest), high) / self.divisor, high / self.divisor
 
     def _flat(self, bound: Tensor) -> np.ndarray:
         return bound.detach().double().expand(self.parameters[0].shape).reshape(-1).cpu().numpy()
@@ -263,7 +264,7 @@ class Coordinates:
             for side in ("lower", "upper"):
                 bound = member._flat(getattr(member.constraint, f"{side}_bound"))
                 is_bound = np.isfinite(bound) & (bound > 0)
-                logarithms = member.unit.cpu().numpy() * values[part]
+                logarithms = member.divisor * values[part]
                 is_at = is_bound & (np.abs(logarithms - np.log(np.where(is_bound, bound, 1.0))) <= 2.0 * _MARGIN)
                 if is_at.any():
                     ends.append((member, side, float(bound[is_at][0])))
