@@ -10,18 +10,18 @@ from .cholesky_factor import (
 )
 from .chunks import joined, row_chunks
 from .complex_numbers import accurate_dtype
-from .gram_matrix import GramGradients, add_gram_, gram, mirror_
+from .gram_matrix import add_gram_, column_gram, gram, members_of_groups, mirror_, products_by_group
 from .precision import FLOAT32_NOISE, is_ill_conditioned, largest_square, product_dtype, spaced_rows
 from .walsh_hadamard import fwht, hadamard, next_power_of_two
 
 __all__ = [
     "FLOAT32_NOISE",
-    "GramGradients",
     "accurate_dtype",
     "add_gram_",
     "check_factor",
     "cholesky",
     "cholesky_",
+    "column_gram",
     "dense_evidence",
     "fwht",
     "gram",
@@ -31,9 +31,11 @@ __all__ = [
     "largest_square",
     "log_determinant",
     "log_determinant_and_quadratic",
+    "members_of_groups",
     "mirror_",
     "next_power_of_two",
     "product_dtype",
+    "products_by_group",
     "row_chunks",
     "spaced_rows",
 ]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -68,53 +68,142 @@ def mirror_(gram: Tensor) -> Tensor:
     return gram
 
 
-class GramGradients:
-    r"""Gradients in the rows of tall matrices, from those of their weighted products.
+class Products(NamedTuple):
+    """Weighted products of the rows of each of G groups, in double precision.
 
-    .. math:: G = \Phi^H W \Phi, \quad H = \Phi^H W Y, \quad T = Y^H W Y
-
-    :param gram: the gradient of G, (D, D).
-    :param cross: that of H, (D, K).
-    :param target_gram: that of T, (K, K); default: zero.
-    :param product_dtype: the dtype of the products with rows, float32 or float64.
-
-    >>> one = torch.ones(1, 1, dtype=torch.float64)
-    >>> GramGradients(one, 0.0 * one).of_rows(3.0 * one, one, None)[0]
-    tensor([[6.]], dtype=torch.float64)
+    :param gram: those of features with themselves, (G, D, D).
+    :param cross: those of features with columns, (G, D, K).
+    :param column_gram: those of columns with themselves, (G, K, K).
     """
 
-    def __init__(
-        self, gram: Tensor, cross: Tensor, target_gram: Tensor | None = None, product_dtype: torch.dtype = torch.float64
-    ) -> None:
+    gram: Tensor
+    cross: Tensor
+    column_gram: Tensor
+
+
+Members = tuple[int, "slice | Tensor", "Tensor | None"]
+"""The number of a group, which rows it has, and their weights."""
+
+
+def members_of_groups(weights: Tensor | None, groups: Tensor | None) -> Iterator[Members]:
+    """Every group that has rows.
+
+    :param weights: those of rows, (N,), or of rows in every group, (N, G), where zeros are no members.
+    :param groups: the number of the group of every row, (N,); default: 0.
+    """
+    if weights is not None and weights.dim() == 2:
+        for group, own in enumerate(weights.unbind(-1)):
+            is_in = own.detach() != 0
+            if bool(is_in.all()):
+                yield group, slice(None), own
+            elif bool(is_in.any()):
+                yield group, is_in, own[is_in]
+    elif groups is None:
+        yield 0, slice(None), weights
+    else:
+        names = groups.unique().tolist()
+        for group in names:
+            members = slice(None) if len(names) == 1 else groups == group
+            yield group, members, None if weights is None else weights[members]
+
+
+class _Products(torch.autograd.Function):
+    """Weighted products by group, whose gradients in the rows need no product of features with themselves."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        features: Tensor,
+        columns: Tensor,
+        weights: Tensor | None,
+        groups: Tensor | None,
+        num_groups: int,
+        product_dtype: torch.dtype,
+        has_values: bool,
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        ctx.save_for_backward(features, columns, weights, groups)
+        ctx.product_dtype = product_dtype
+        exact, of_columns = accurate_dtype(features.dtype), accurate_dtype(columns.dtype)
+        mixed = torch.promote_types(exact, of_columns)
+        width, count = features.shape[-1], columns.shape[-1]
+        sizes = (width, width, exact), (width, count, mixed), (count, count, of_columns)
+        if not has_values:
+            gram, cross, squares = (
+                features.new_zeros((), dtype=dtype).expand(num_groups, rows, columns) for rows, columns, dtype in sizes
+            )
+            return gram, cross, squares
+        gram, cross, squares = (
+            features.new_zeros(num_groups, rows, columns, dtype=dtype) for rows, columns, dtype in sizes
+        )
+        for group, members, own in members_of_groups(weights, groups):
+            own_columns = columns[members]
+            add_gram_(gram[group], cross[group], features[members], own_columns, own, product_dtype)
+            mirror_(gram[group])
+            squares[group] = column_gram(own_columns, own)
+        return gram, cross, squares
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, of_gram: Tensor, of_cross: Tensor, of_squares: Tensor
+    ) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None, None, None]:
+        features, columns, weights, groups = ctx.saved_tensors
+        wanted = ctx.needs_input_grad[:3]
+        found: list[Tensor | None] = [None, None, None]
+        for group, members, own in members_of_groups(weights, groups):
+            gradients = _RowGradients(of_gram[group], of_cross[group], of_squares[group], ctx.product_dtype)
+            numbers = members.nonzero().squeeze(-1) if isinstance(members, Tensor) else None
+            count = len(features) if numbers is None else len(numbers)
+            for part in row_chunks(count, features.shape[1], gradients.gram.dtype.itemsize):
+                chosen = part if numbers is None else numbers[part]
+                added = gradients.of_rows(features[chosen], columns[chosen], None if own is None else own[part], wanted)
+                places = chosen, chosen, (chosen, group) if weights is not None and weights.dim() == 2 else chosen
+                found = [*map(_added_at, found, places, added, ctx.saved_tensors[:3])]
+        return *found, None, None, None, None  # type: ignore[return-value]
+
+
+def _added_at(total: Tensor | None, place: Any, added: Tensor | None, like: Tensor | None) -> Tensor | None:
+    """A gradient of the shape of a tensor, with that of some of its entries added."""
+    if added is None or like is None:
+        return total
+    if total is None and added.shape == like.shape and not isinstance(place, Tensor):
+        return added
+    result = torch.zeros_like(like) if total is None else total
+    result[place] += added
+    return result
+
+
+class _RowGradients:
+    """Gradients in rows, from those of the products of one group with gradients G, H and T."""
+
+    def __init__(self, gram: Tensor, cross: Tensor, column_gram: Tensor, product_dtype: torch.dtype) -> None:
         def rounded(matrix: Tensor) -> Tensor:
             return matrix.to(product_dtype.to_complex() if matrix.is_complex() else product_dtype)
 
         self.gram, self.cross = rounded(gram + gram.mH), rounded(cross)
-        self.target_gram = None if target_gram is None else rounded(target_gram + target_gram.mH)
+        self.column_gram = rounded(column_gram + column_gram.mH)
 
     def of_rows(
-        self, features: Tensor, targets: Tensor, weights: Tensor | None, wanted: Sequence[bool] = (True, True, True)
+        self, features: Tensor, columns: Tensor, weights: Tensor | None, wanted: Sequence[bool]
     ) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-        """The wanted gradients in features (n, D), targets (n, K) and weights (n,), without a Gram product."""
+        """The wanted gradients in features (n, D), columns (n, K) and weights (n,)."""
         rows, mixed = features.to(self.gram.dtype), self.cross.dtype
-        columns = targets.to(mixed if targets.is_complex() else mixed.to_real())
-        from_rows = from_columns = None
+        exact = columns.to(mixed if columns.is_complex() else mixed.to_real())
+        from_rows = from_columns = by_weights = None
         if wanted[0] or wanted[2]:
-            back = columns.to(mixed) @ self.cross.mH
+            back = exact.to(mixed) @ self.cross.mH
             from_rows = (back if rows.is_complex() else real_part(back)).addmm_(rows, self.gram)
         if wanted[1] or wanted[2]:
             ahead = rows.to(mixed) @ self.cross
-            from_columns = ahead if columns.is_complex() else real_part(ahead)
-            if self.target_gram is not None:
-                from_columns = from_columns + columns @ self.target_gram
-        gradients = None
+            squares = exact @ self.column_gram.to(exact.dtype)
+            from_columns = (ahead if exact.is_complex() else real_part(ahead)) + squares
         if wanted[2] and weights is not None and from_rows is not None and from_columns is not None:
-            twice = real_part(rows.conj() * from_rows).sum(-1) + real_part(columns.conj() * from_columns).sum(-1)
-            gradients = (0.5 * twice).to(weights.dtype)
+            twice = real_part(rows.conj() * from_rows).sum(-1) + real_part(exact.conj() * from_columns).sum(-1)
+            by_weights = (0.5 * twice).to(weights.dtype)
         return (
             _weighted(from_rows, weights, features.dtype) if wanted[0] else None,
-            _weighted(from_columns, weights, targets.dtype) if wanted[1] else None,
-            gradients,
+            _weighted(from_columns, weights, columns.dtype) if wanted[1] else None,
+            by_weights,
         )
 
 
@@ -124,37 +213,39 @@ def _weighted(rows: Tensor | None, weights: Tensor | None, dtype: torch.dtype) -
     return (rows * weights.to(rows.dtype.to_real()).unsqueeze(-1)).to(dtype)
 
 
-class _Gram(torch.autograd.Function):
-    """Weighted Gram and cross products of tall matrices, row chunk by row chunk; nothing of size N x D is kept."""
+def column_gram(columns: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The weighted Gram matrix (K, K) of columns (N, K), in double precision.
 
-    @staticmethod
-    def forward(
-        ctx: Any, features: Tensor, targets: Tensor, weights: Tensor | None, product_dtype: torch.dtype
-    ) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(features, targets, weights)
-        ctx.product_dtype = product_dtype
-        exact = torch.promote_types(accurate_dtype(features.dtype), accurate_dtype(targets.dtype))
-        width = features.shape[-1]
-        gram = features.new_zeros(width, width, dtype=accurate_dtype(features.dtype))
-        cross = features.new_zeros(width, targets.shape[-1], dtype=exact)
-        add_gram_(gram, cross, features, targets, weights, product_dtype)
-        return mirror_(gram), cross
+    >>> column_gram(torch.ones(3, 1), torch.tensor([1.0, 1.0, 2.0]))
+    tensor([[4.]], dtype=torch.float64)
+    """
+    exact = columns.to(accurate_dtype(columns.dtype))
+    return (exact if weights is None else exact * weights.double().unsqueeze(-1)).mH @ exact
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_gram: Tensor, grad_cross: Tensor) -> tuple[Tensor | None, ...]:
-        tensors, wanted = ctx.saved_tensors, ctx.needs_input_grad[:3]
-        features, targets, weights = tensors
-        gradients = GramGradients(grad_gram, grad_cross, product_dtype=ctx.product_dtype)
-        found = [
-            torch.empty_like(tensor) if is_wanted else None for tensor, is_wanted in zip(tensors, wanted, strict=True)
-        ]
-        for rows in row_chunks(len(features), features.shape[1], gradients.gram.dtype.itemsize):
-            chunk = features[rows], targets[rows], None if weights is None else weights[rows]
-            for whole, part in zip(found, gradients.of_rows(*chunk, wanted), strict=True):
-                if whole is not None and part is not None:
-                    whole[rows] = part
-        return (*found, None)
+
+def products_by_group(
+    features: Tensor,
+    columns: Tensor,
+    weights: Tensor | None = None,
+    groups: Tensor | None = None,
+    num_groups: int = 1,
+    product_dtype: torch.dtype = torch.float64,
+    has_values: bool = True,
+) -> Products:
+    r"""Products of the rows of every group, differentiable once in features, columns and weights.
+
+    .. math:: G_g = \sum_{i \in g} w_i \overline{\phi_i} \phi_i^\top, \quad
+        H_g = \sum_{i \in g} w_i \overline{\phi_i} c_i^\top, \quad
+        T_g = \sum_{i \in g} w_i \overline{c_i} c_i^\top
+
+    :param features: (N, D), real or complex.
+    :param columns: (N, K), real or complex.
+    :param weights: those of rows, (N,), or of rows in every group, (N, G); default: ones.
+    :param groups: the number of the group of every row, (N,); default: 0.
+    :param product_dtype: the dtype of the products with features, float32 or float64.
+    :param has_values: whether the products are computed; otherwise they are zeros, and only their gradients are right.
+    """
+    return Products(*_Products.apply(features, columns, weights, groups, num_groups, product_dtype, has_values))
 
 
 def gram(
@@ -182,4 +273,6 @@ def gram(
             )
     if weights is not None:
         checks.one_per_row(checks.floating(weights, "weights"), features, "weights")
-    return _Gram.apply(features, targets, weights, checks.floating_dtype("product_dtype", product_dtype))
+    product_dtype = checks.floating_dtype("product_dtype", product_dtype)
+    products = products_by_group(features, targets, weights, product_dtype=product_dtype)
+    return products.gram[0], products.cross[0]

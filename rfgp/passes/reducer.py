@@ -11,7 +11,7 @@ from torch import Tensor
 
 from .._support.ranks import Ranks
 from ..data.batches import Batch
-from ..inference.sums.sum_gradients import with_gradients
+from ..inference.sums.recomputation import recomputed
 
 
 class Counted(Protocol):
@@ -144,5 +144,5 @@ def differentiable(summation: Summation[Sums], sums: Sums, gradients: Callable[[
     parameters = summation.parameters
     if not torch.is_grad_enabled() or not parameters:
         return sums
-    tensors = with_gradients(summation.tensors(sums), lambda of_sums, *_: gradients(of_sums), parameters=parameters)
+    tensors = recomputed(summation.tensors(sums), lambda of_sums, *_: gradients(of_sums), parameters=parameters)
     return summation.with_tensors(sums, tensors)

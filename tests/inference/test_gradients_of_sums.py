@@ -10,8 +10,8 @@ from torch.autograd.graph import saved_tensors_hooks
 
 import rfgp
 from rfgp.inference import GramStatistics
+from rfgp.inference.sums.accumulation import summed
 from rfgp.inference.sums.rows import Rows
-from rfgp.inference.sums.summation import summed
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -147,19 +147,41 @@ def test_gram_gradients_equal_those_of_dense_algebra(num_rows, width, feature_dt
         torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-9)
 
 
+def in_groups(kind, weights):
+    """Weights and groups of rows, the number of groups, and the weight of every row in every group; one has no rows."""
+    groups = torch.arange(len(weights)) % 3
+    in_every = torch.where(torch.arange(3 * len(weights)).reshape(-1, 3) % 4 == 0, 0.0, 0.5).requires_grad_()
+    one_hot = torch.nn.functional.one_hot(groups, 4).double()
+    return {
+        "one": (None, None, 1, torch.ones(len(weights), 1)),
+        "weights": (weights, None, 1, weights.unsqueeze(-1)),
+        "groups": (None, groups, 4, one_hot),
+        "weights and groups": (weights, groups, 4, weights.unsqueeze(-1) * one_hot),
+        "weights in every group": (in_every, None, 3, in_every),
+    }[kind]
+
+
+@pytest.mark.parametrize("kind", ["one", "weights", "groups", "weights and groups", "weights in every group"])
 @pytest.mark.parametrize(("feature_dtype", "target_dtype"), DTYPES)
-def test_gradients_of_rows_are_those_of_all_three_products(feature_dtype, target_dtype):
-    leaves = [leaf.requires_grad_() for leaf in matrices(7, 4, 2, feature_dtype, target_dtype, True)]
-    features, targets, weights = leaves
-    rows, columns = (weights[:, None] * leaf for leaf in (features, targets))
-    products = features.mH @ rows, dense_gram(*leaves)[1], targets.mH @ columns
-    loss = sum(
-        (randn(*product.shape, seed=i, dtype=product.dtype) * product).real.sum() for i, product in enumerate(products)
+def test_products_by_group_and_their_gradients_are_those_of_dense_algebra(feature_dtype, target_dtype, kind):
+    features, columns, weights = (t.requires_grad_() for t in matrices(17, 4, 2, feature_dtype, target_dtype, True))
+    weights, groups, num_groups, in_group = in_groups(kind, weights)
+    leaves = [t for t in (features, columns, weights) if t is not None]
+    mixed = torch.promote_types(feature_dtype, target_dtype)
+    expected = (
+        torch.einsum("ng,nd,ne->gde", in_group.to(feature_dtype), features.conj(), features),
+        torch.einsum("ng,nd,nk->gdk", in_group.to(mixed), features.conj().to(mixed), columns.to(mixed)),
+        torch.einsum("ng,nk,nl->gkl", in_group.to(target_dtype), columns.conj(), columns),
     )
-    wanted = torch.autograd.grad(loss, leaves, retain_graph=True)
-    found = linalg.GramGradients(*torch.autograd.grad(loss, products)).of_rows(*leaves)
-    for one, other in zip(found, wanted, strict=True):
+    arguments = features, columns, weights, groups, num_groups
+    for one, other in zip(linalg.products_by_group(*arguments), expected, strict=True):
         torch.testing.assert_close(one, other)
+    slopes = [randn(*value.shape, seed=i, dtype=value.dtype) for i, value in enumerate(expected)]
+    wanted = torch.autograd.grad(expected, leaves, slopes, allow_unused=True)
+    found = torch.autograd.grad([*linalg.products_by_group(*arguments, has_values=False)], leaves, slopes)
+    for leaf, one, other in zip(leaves, found, wanted, strict=True):
+        is_member = weights.detach() != 0 if leaf is weights else torch.ones_like(one, dtype=torch.bool)
+        torch.testing.assert_close(one, other * is_member)
 
 
 @pytest.mark.parametrize(("feature_dtype", "target_dtype"), DTYPES)

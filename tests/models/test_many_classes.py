@@ -49,19 +49,21 @@ def close(actual, expected, tolerance=1e-9):
     torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("has_batch", [False, True])
-def test_predictions_and_evidence_are_those_with_gram_matrices(monkeypatch, has_batch):
+@pytest.mark.parametrize(("has_batch", "has_weights"), [(False, False), (True, True)])
+def test_predictions_and_evidence_are_those_with_gram_matrices(monkeypatch, has_batch, has_weights):
     x, y, new = data()
+    weights = torch.linspace(0.5, 2.0, ROWS).double() if has_weights else None
 
     def make():
         model = model_of(has_batch)
-        model.condition(x, y).log_marginal_likelihood().backward()
+        model.condition(x, y, weights=weights).log_marginal_likelihood().backward()
         gradients = [p.grad for p in model.parameters() if p.grad is not None]
         with torch.no_grad():
-            latent = model.condition(x, y).posterior(new)
+            latent = model.condition(x, y, weights=weights).posterior(new)
             known = model.weight_posterior()
             parts = latent.mean, latent.variance, latent.covariance_matrix, known.mean, known.log_determinant
-            return model, [*gradients, *parts, *model.leave_one_out(x, y), model.log_marginal_likelihood()]
+            left_out = model.leave_one_out(x, y, weights=weights)
+            return model, [*gradients, *parts, *left_out, model.log_marginal_likelihood()]
 
     (model, found), (other, expected) = make(), dense(monkeypatch, make)
     assert isinstance(model.statistics, ClassStatistics) and isinstance(model.weight_posterior(), ClassPosterior)

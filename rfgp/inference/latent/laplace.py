@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from gpytorch.means import Mean, MultitaskMean
@@ -13,15 +13,14 @@ from torch import Tensor
 from ... import linalg
 from ..._support import checks
 from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
-from ...linalg import GramGradients, joined, largest_square, product_dtype, row_chunks
+from ...linalg import joined, largest_square, product_dtype, row_chunks
 from ..posterior.covariance import WeightSpaceCovariance
 from ..posterior.factor import KroneckerFactor
 from ..posterior.posterior import GaussianPosterior
 from ..posterior.products import feature_product
 from ..posterior.residual_covariance import ResidualCovariance
-from ..sums.row_gradients import Pairs
-from ..sums.summation import sum_over_rows
-from .latent_terms import LatentLikelihood, Terms
+from ..sums.recomputation import recomputed_by_chunk
+from .latent_terms import LatentLikelihood
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 """Checked inputs (N, d) and targets (N,) or (N, T), which can be gone through again and again."""
@@ -139,16 +138,61 @@ class LatentFunctions:
         """The sums over the rows of batches at weights (D, Q), differentiable once, at the memory of a chunk."""
         total: LaplaceSums | None = None
         for x, y in batches:
-            summand = _LatentRows(self)
-            empty = _LatentTotal.empty(self.num_features, weights, len(self.likelihood.pairs))
-            parameters = summand.parameters()
             parts = row_chunks(len(x), self.num_features)
-            log_density, slope, gram = sum_over_rows(summand, empty, parts, (x, y), (weights,), parameters)
-            of_batch = LaplaceSums(log_density, slope, gram, empty.concave)
+            with torch.no_grad():
+                sums = self._summed(x, y, weights, parts)
+            graph = functools.partial(self._graph, self.dtype or torch.float64)
+            found = recomputed_by_chunk(sums[:3], graph, parts, (x, y), (weights,), self._parameters())
+            log_density, slope, gram = found
+            of_batch = LaplaceSums(log_density, slope, gram, sums.concave)
             total = of_batch if total is None else total.merge(of_batch)
         if total is None:
             raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
         return total
+
+    def _parameters(self) -> list[Tensor]:
+        """The leaves that the sums depend on beside rows and weights."""
+        modules = [self.mean.parameters(), self.likelihood.likelihood.parameters()]
+        tensors = [*self.kernel.feature_parameters(), *(p for part in modules for p in part)]
+        return list({id(tensor): tensor for tensor in tensors}.values())
+
+    def _summed(self, x: Tensor, y: Tensor, weights: Tensor, parts: Sequence[slice]) -> LaplaceSums:
+        """The sums over chunks of rows, without gradients."""
+        slope, concave = torch.zeros_like(weights), None
+        log_density, gram = slope.new_zeros(()), slope.new_zeros(len(self.likelihood.pairs), *[self.num_features] * 2)
+        for part in parts:
+            features, values = self.at(x[part], weights)
+            terms = self.likelihood.terms(values, y[part])
+            log_density += terms.log_density.sum()
+            slope += features.mT.double() @ terms.slope
+            dtype = self._product_dtype(features, terms.curvature)
+            for pair, curvature in enumerate(terms.curvature.unbind(-1)):
+                _add_gram(gram[pair], features, curvature, dtype)
+                is_concave = curvature < 0
+                if self.likelihood.is_by_function and bool(is_concave.any()):
+                    concave = torch.zeros_like(gram) if concave is None else concave
+                    _add_gram(concave[pair], features[is_concave], -curvature[is_concave], dtype)
+        for matrix in (*gram, *(() if concave is None else concave)):
+            linalg.mirror_(matrix)
+        return LaplaceSums(log_density, slope, gram, concave)
+
+    def _graph(self, dtype: torch.dtype, x: Tensor, y: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        """The sums over a chunk, with their graph; the values of Gram matrices do not matter."""
+        features, values = self.at(x, weights)
+        terms = self.likelihood.terms(values, y)
+        none = terms.slope.new_zeros(len(x), 0)
+        products = linalg.products_by_group(
+            features, none, terms.curvature, num_groups=terms.curvature.shape[-1], product_dtype=dtype, has_values=False
+        )
+        return terms.log_density.sum(), features.mT.double() @ terms.slope, products.gram
+
+    def _product_dtype(self, features: Tensor, curvature: Tensor) -> torch.dtype:
+        if self.dtype is not None:
+            return self.dtype
+        largest = float(curvature.abs().max())
+        scale = float(self.mixing.detach().square().sum(-1).max())
+        noise = 1.0 / largest if largest > 0.0 else float("inf")
+        return product_dtype(features.dtype, noise, lambda: scale * largest_square(features))
 
     def hessian_product(self, batches: Batches, weights: Tensor, direction: Tensor) -> Tensor:
         r"""The product :math:`\sum_i \psi_i (W_i \psi_i^\top d)` of the full Hessian for classes with d, (D, Q)."""
@@ -161,15 +205,13 @@ class LatentFunctions:
 
     def pull_back(self, batches: Batches, weights: Tensor, gram: Tensor) -> Tensor:
         """The gradient in the weights alone, (D, Q), from that of the Gram matrices, (P, D, D)."""
-        pull = _LatentRows(self).pullback(gram.new_zeros(()), torch.zeros_like(weights), gram)
-        total = torch.zeros_like(weights)
+        total, leaf = torch.zeros_like(weights), weights.detach().requires_grad_()
         for x, y in _chunks(batches, self.num_features):
-            leaf = weights.detach().requires_grad_()
             with torch.enable_grad():
-                pairs = [(value, gradient) for value, gradient in pull(x, y, leaf) if value is not None]
-            outputs, gradients = zip(*(pair for pair in pairs if pair[0].requires_grad), strict=True)
-            (gradient,) = torch.autograd.grad(outputs, leaf, gradients, allow_unused=True, materialize_grads=True)
-            total += gradient
+                of_gram = self._graph(self.dtype or torch.float64, x, y, leaf)[2]
+            if of_gram.requires_grad:
+                (gradient,) = torch.autograd.grad(of_gram, leaf, gram, allow_unused=True, materialize_grads=True)
+                total += gradient
         return total
 
 
@@ -177,95 +219,6 @@ def _chunks(batches: Batches, width: int) -> Iterator[tuple[Tensor, Tensor]]:
     for x, y in batches:
         for rows in row_chunks(len(x), width):
             yield x[rows], y[rows]
-
-
-class _LatentTotal:
-    """Sums that chunks are added to, in place."""
-
-    def __init__(self, log_density: Tensor, slope: Tensor, gram: Tensor) -> None:
-        self.log_density, self.slope, self.gram = log_density, slope, gram
-        self.concave: Tensor | None = None
-
-    @classmethod
-    def empty(cls, width: int, weights: Tensor, num_pairs: int) -> Self:
-        slope = torch.zeros_like(weights, requires_grad=False)
-        return cls(slope.new_zeros(()), slope, slope.new_zeros(num_pairs, width, width))
-
-
-class _LatentRows:
-    """What a chunk of rows adds to the sums, and the gradient of it."""
-
-    def __init__(self, functions: LatentFunctions) -> None:
-        self.functions = functions
-
-    def parameters(self) -> list[Tensor]:
-        """The leaves that the sums depend on beside rows and weights."""
-        functions = self.functions
-        modules = [functions.mean.parameters(), functions.likelihood.likelihood.parameters()]
-        tensors = [*functions.kernel.feature_parameters(), *(p for part in modules for p in part)]
-        return list({id(tensor): tensor for tensor in tensors}.values())
-
-    def _terms(self, x: Tensor, y: Tensor, weights: Tensor) -> tuple[Tensor, Terms]:
-        features, values = self.functions.at(x, weights)
-        return features, self.functions.likelihood.terms(values, y)
-
-    def add(self, total: _LatentTotal, x: Tensor, y: Tensor, weights: Tensor) -> None:
-        features, terms = self._terms(x, y, weights)
-        total.log_density += terms.log_density.sum()
-        total.slope += features.mT.double() @ terms.slope
-        dtype = self._dtype(features, terms.curvature)
-        for pair, curvature in enumerate(terms.curvature.unbind(-1)):
-            _add_gram(total.gram[pair], features, curvature, dtype)
-            if self.functions.likelihood.is_by_function and bool((curvature < 0).any()):
-                is_concave = curvature < 0
-                if total.concave is None:
-                    total.concave = torch.zeros_like(total.gram)
-                _add_gram(total.concave[pair], features[is_concave], -curvature[is_concave], dtype)
-
-    def _dtype(self, features: Tensor, curvature: Tensor) -> torch.dtype:
-        if self.functions.dtype is not None:
-            return self.functions.dtype
-        largest = float(curvature.abs().max())
-        scale = float(self.functions.mixing.detach().square().sum(-1).max())
-        noise = 1.0 / largest if largest > 0.0 else float("inf")
-        return product_dtype(features.dtype, noise, lambda: scale * largest_square(features))
-
-    def sums(self, total: _LatentTotal) -> tuple[Tensor, ...]:
-        for gram in (*total.gram, *(() if total.concave is None else total.concave)):
-            linalg.mirror_(gram)
-        return total.log_density, total.slope, total.gram
-
-    def pullback(self, *gradients: Tensor) -> Callable[..., Pairs]:
-        log_density, slope, gram = gradients
-        dtype = self.functions.dtype or torch.float64
-        none = slope.new_zeros(len(slope), 0)
-        by_pair = [GramGradients(part, none, product_dtype=dtype) for part in gram]
-
-        def pull(x: Tensor, y: Tensor, weights: Tensor) -> Pairs:
-            features, terms = self._terms(x, y, weights)
-            columns, constant = none.new_zeros(len(x), 0), features.detach()
-            wanted = features.requires_grad, False, terms.curvature.requires_grad
-            gradients_of_pairs = [
-                part.of_rows(constant, columns, curvature.detach(), wanted)
-                for part, curvature in zip(by_pair, terms.curvature.unbind(-1), strict=True)
-            ]
-            pairs: Pairs = [
-                (terms.log_density, log_density.expand(len(x))),
-                (terms.slope, constant.double() @ slope),
-            ]
-            if wanted[0]:
-                total = (terms.slope.detach() @ slope.mT).to(features.dtype)
-                pairs.append((features, sum((part[0] for part in gradients_of_pairs if part[0] is not None), total)))
-            if wanted[2]:
-                pairs.append(
-                    (
-                        terms.curvature,
-                        torch.stack([part[2] for part in gradients_of_pairs if part[2] is not None], dim=-1),
-                    )
-                )
-            return pairs
-
-        return pull
 
 
 def _add_gram(gram: Tensor, features: Tensor, weights: Tensor, dtype: torch.dtype) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from ..local.residual import ResidualProcess
-from ..sums.row_gradients import Pairs
-from ..sums.summation import sum_over_rows
+from ..sums.recomputation import gradients_of_chunks, recomputed
 from .block_sites import BlockPrior, SitePosterior, columns_of, of_own_function, side_by_side, table_of
 from .laplace import LatentFunctions
 from .latent_terms import Terms
@@ -83,8 +81,8 @@ def log_evidence(at: LaplaceAtMode) -> Tensor:
     numbers = torch.empty(len(problem.x), dtype=torch.long, device=problem.x.device)
     for number, rows in enumerate(parts):
         numbers[rows] = number
-    summand = _EvidenceOfBlocks(functions, problem.x.detach(), problem.y, parts, at.weights, at.value)
-    (value,) = sum_over_rows(summand, None, parts, (problem.x, numbers), (), parameters)
+    gradients = functools.partial(_gradients, functions, (problem.x.detach(), problem.y, parts), at.weights)
+    (value,) = recomputed([at.value], gradients, (problem.x, numbers), parameters)
     return value
 
 
@@ -155,35 +153,28 @@ class LaplaceAtMode:
         return by_covariance, by_features, table_of(alpha + other), pulled[rows], self._by_variances[0][rows]
 
 
-class _EvidenceOfBlocks:
-    """The evidence as a sum over blocks, for its gradient."""
+def _gradients(
+    functions: LatentFunctions,
+    rows: tuple[Tensor, Tensor, list[Tensor]],
+    weights: Tensor,
+    of_value: Sequence[Tensor],
+    arguments: Sequence[Tensor | None],
+    inputs: Sequence[Tensor],
+) -> list[Tensor | None]:
+    """The gradients of the evidence at a mode, block by block."""
+    problem = LocalLaplace(functions, *rows)
+    at, process = LaplaceAtMode(problem, weights), ResidualProcess(functions.kernel)
+    shape = (problem.prior.num_functions, -1, -1)
 
-    def __init__(
-        self, functions: LatentFunctions, x: Tensor, y: Tensor, parts: list[Tensor], weights: Tensor, value: Tensor
-    ) -> None:
-        self.functions, self.rows, self.weights, self.value = functions, (x, y, parts), weights, value
+    def graph(x: Tensor, numbers: Tensor) -> tuple[Tensor]:
+        """What has the gradients of the evidence in what a block is made of."""
+        number = int(numbers[0])
+        block = problem.prior.blocks[number].rows
+        features = process.features(x).expand(shape)
+        covariance = process.covariance(x, features[..., :0]).expand(shape)
+        terms = functions.likelihood.terms_in_blocks((problem.mean + at.latent)[block], problem.y[block])
+        made = covariance, features, functions.mean_at(x), terms.slope, terms.curvature
+        pairs = zip(made, at.gradients(number), strict=True)
+        return (sum(((value * by).sum().double() for value, by in pairs), terms.log_density.sum()),)
 
-    def add(self, total: Any, *chunk: Any) -> None:
-        """Nothing: the value is known."""
-
-    def sums(self, total: Any) -> tuple[Tensor, ...]:
-        return (self.value,)
-
-    def pullback(self, *gradients: Tensor) -> Callable[..., Pairs]:
-        (outer,) = gradients
-        functions = self.functions
-        problem = LocalLaplace(functions, *self.rows)
-        at, process = LaplaceAtMode(problem, self.weights), ResidualProcess(functions.kernel)
-
-        def pull(x: Tensor, numbers: Tensor) -> Pairs:
-            number = int(numbers[0])
-            rows = problem.prior.blocks[number].rows
-            shape = (problem.prior.num_functions, -1, -1)
-            features = process.features(x).expand(shape)
-            covariance = process.covariance(x, features[..., :0]).expand(shape)
-            terms = functions.likelihood.terms_in_blocks((problem.mean + at.latent)[rows], problem.y[rows])
-            made = covariance, features, functions.mean_at(x), terms.slope, terms.curvature
-            pairs: Pairs = [(terms.log_density, outer.expand(len(x)))]
-            return pairs + [(value, outer * by) for value, by in zip(made, at.gradients(number), strict=True)]
-
-        return pull
+    return gradients_of_chunks(graph, of_value, rows[2], arguments, (), inputs)

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from ..._support import checks
 from ...linalg.nearest import NearestRows, scaled_points
+from ..sums.accumulation import summed
 from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
-from ..sums.summation import summed
 from .partition import BlockPartition
 from .systems import LocalSystems
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
@@ -13,11 +12,10 @@ from ...linalg.frequency_grid import FrequencyGrid
 from ..noise import NoiseModel
 from .grid_statistics import GridStatistics
 from .plain_features import PlainFeatures
-from .row_gradients import Pairs
-from .rows import Rows, has_gradients
+from .recomputation import Graph, gradients_of_chunks, recomputed_by_chunk
+from .rows import Part, Rows, has_gradients
 from .statistics import GramStatistics
 from .sufficient_statistics import SufficientStatistics
-from .summation import Make, Piece, StatisticsOfRows, summed
 from .training_residual import TrainingResidual
 from .wide_grids import is_wide
 
@@ -74,8 +72,58 @@ def accumulate(
     return total if is_open else noise.merged(before, total)
 
 
-class SumGradients:
-    """The gradients of sums over the rows of batches that are read a second time."""
+Make = Callable[[Tensor, Rows], tuple[Tensor, Rows]]
+"""Takes inputs and rows of a chunk, and returns the features and rows that are summed."""
+
+
+def summed(
+    make: Make,
+    x: Tensor,
+    rows: Rows,
+    parts: Sequence[Part],
+    parameters: Sequence[Tensor],
+    total: SufficientStatistics,
+    product_dtype: torch.dtype,
+) -> SufficientStatistics:
+    """Statistics of what is made of rows x (N, d), with gradients where wanted, at the memory of one chunk.
+
+    :param make: takes inputs (n, d) and rows of a chunk and returns features (n, D) and rows, the same at every call.
+    :param total: statistics to which the rows are added, in place; without rows where there are gradients.
+    """
+    by_row, positions = (x, *rows[:4]), None
+    tracks = has_gradients((*by_row, *parameters))
+    if tracks and rows.groups is not None:
+        positions = total.row_positions(rows.groups)
+    with torch.no_grad():
+        for part in parts:
+            total.add(*make(x[part], rows.take(part)), product_dtype)
+    if not tracks:
+        return total
+    places = None if positions is None else positions.next(rows.groups)
+    graph = _graph(make, total, product_dtype, rows)
+    sums = recomputed_by_chunk(total.differentiable(), graph, parts, (*by_row, places), parameters=parameters)
+    return total.with_differentiable(sums)
+
+
+def _graph(make: Make, total: SufficientStatistics, product_dtype: torch.dtype, like: Rows) -> Graph:
+    """The sums of a chunk with their graph, from inputs, parts of rows, and where these are held."""
+    of_rows, num_groups = total.graph(product_dtype), like.num_groups
+
+    def graph(
+        x: Tensor,
+        targets: Tensor,
+        weights: Tensor | None,
+        log_noise: Tensor | None,
+        groups: Tensor | None,
+        positions: Tensor | None,
+    ) -> Sequence[Tensor]:
+        return of_rows(*make(x, Rows(targets, weights, log_noise, groups, num_groups)), positions)
+
+    return graph
+
+
+class SecondPass:
+    """The rows of batches that are read a second time, for gradients of the sums over them."""
 
     def __init__(
         self,
@@ -85,38 +133,32 @@ class SumGradients:
         residual: TrainingResidual | None = None,
         grid: FrequencyGrid | PlainFeatures | None = None,
     ) -> None:
-        self.kernel, self.noise = kernel, noise
+        self.noise, self.positions = noise, total.row_positions()
         self.total = total.with_differentiable([value.detach() for value in total.differentiable()])
         self.make = _maker(kernel, grid, residual)
         self.parameters = [*(kernel.summed_parameters() if residual is None else kernel.parameters())]
 
-    def pieces(self, gradients: Sequence[Tensor]) -> Callable[[Tensor, Rows, torch.dtype], Piece]:
-        """Takes inputs, rows and the dtype of products of batches in order, for given gradients of the sums."""
-        total = self.total
-        positions = total.row_positions()
+    def gradients(
+        self, of_sums: Sequence[Tensor], x: Tensor, rows: Rows, product_dtype: torch.dtype, inputs: Sequence[Tensor]
+    ) -> list[Tensor | None]:
+        """The gradients in some tensors that the next batch adds, from those of the sums over all rows."""
+        places = None if self.positions is None else self.positions.next(rows.group_numbers)
+        graph = _graph(self.make, self.total, product_dtype, rows)
+        parts = self.total.chunks(rows, _itemsize(self.total, x))
+        of_groups = self._of_groups(of_sums, rows.num_groups)
+        return gradients_of_chunks(graph, of_groups, parts, (x, *rows[:4], places), (), inputs)
 
-        @functools.cache
-        def pull(num_groups: int, product_dtype: torch.dtype) -> Callable[..., Pairs]:
-            return StatisticsOfRows(self.make, product_dtype, total).pullback(*self._of_groups(gradients, num_groups))
-
-        def piece(x: Tensor, rows: Rows, product_dtype: torch.dtype) -> Piece:
-            further = () if positions is None else (positions.next(rows.group_numbers),)
-            parts = total.chunks(rows, _itemsize(total, x))
-            return Piece(pull(rows.num_groups, product_dtype), parts, (x, *rows[:4], *further))
-
-        return piece
-
-    def _of_groups(self, gradients: Sequence[Tensor], num_groups: int) -> Sequence[Tensor]:
+    def _of_groups(self, of_sums: Sequence[Tensor], num_groups: int) -> Sequence[Tensor]:
         """The gradients of the sums of a batch, which had no more groups than this when it was merged."""
-        if num_groups >= len(gradients[-1]):
-            return gradients
+        if num_groups >= len(of_sums[-1]):
+            return of_sums
         with torch.enable_grad():
-            of_groups = [g.new_zeros(num_groups, *g.shape[1:]).requires_grad_() for g in gradients]
+            of_groups = [g.new_zeros(num_groups, *g.shape[1:]).requires_grad_() for g in of_sums]
             of_batch, of_all = (
-                GramStatistics.of_differentiable(sums, self.total.shift) for sums in (of_groups, gradients)
+                GramStatistics.of_differentiable(sums, self.total.shift) for sums in (of_groups, of_sums)
             )
             aligned, _ = self.noise.aligned(of_batch, of_all)
-            return torch.autograd.grad(aligned.differentiable(), of_groups, gradients)
+            return torch.autograd.grad(aligned.differentiable(), of_groups, of_sums)
 
 
 def _maker(

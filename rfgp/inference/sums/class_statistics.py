@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from ... import linalg
 from ..._support import checks
 from ..._support.ranks import Ranks
 from ..statistics_checks import check_held_rows
 from .held_rows import HeldRows
-from .row_gradients import ClassRowGradients, HeldPositions, RowGradients
 from .rows import Part, Rows, has_gradients
 from .statistics import GramStatistics, chunks_of_groups, of_grams
 from .subtraction import check_squares, without_groups
@@ -37,7 +36,7 @@ class ClassStatistics(SufficientStatistics):
     (torch.Size([4, 4]), torch.Size([3, 4, 4]))
     """
 
-    feature_sums: ClassVar[tuple[str, ...]] = ("gram", "dense", "rows", "row_groups")
+    additive: ClassVar[tuple[str, ...]] = ("gram", "dense", "rows", "row_groups")
     differentiable_sums: ClassVar[tuple[str, ...]] = ("gram", "rows", "cross", "target_gram")
 
     @staticmethod
@@ -45,36 +44,40 @@ class ClassStatistics(SufficientStatistics):
         numbers = torch.zeros(0, dtype=torch.long, device=none.device)
         return {"gram": none, "dense": numbers, "rows": none.new_zeros(0, none.shape[-1]), "row_groups": numbers}
 
-    def _hold_features(self, sums: dict[str, Tensor]) -> None:
-        self._gram, self._dense, self._is_mirrored = sums["gram"], sums["dense"], True
-        self._held = HeldRows(sums["rows"], sums["row_groups"])
+    def _hold(self, features: dict[str, Tensor]) -> None:
+        self._own, self._dense, self._is_mirrored = {"gram": features["gram"]}, features["dense"], True
+        self._held = HeldRows(features["rows"], features["row_groups"])
         self._condense()
 
     def _features(self) -> dict[str, Tensor]:
         rows, groups = self._sorted()
         return {"gram": self.dense_grams, "dense": self._dense, "rows": rows, "row_groups": groups}
 
-    def _features_with(self, other: Self) -> dict[str, Tensor]:
+    @staticmethod
+    def _squares(features: dict[str, Tensor]) -> Tensor:
+        return features["gram"].diagonal(dim1=-2, dim2=-1).real
+
+    def _merged(self, other: Self) -> dict[str, Tensor]:
         groups = torch.cat([self.dense, other.dense]).unique()
         held = [part._held.of_others(groups) for part in (self, other) if len(part.row_groups)]
         rows, names = map(torch.cat, zip(*held, strict=True)) if held else self._held.of_others(groups)
         gram = self.grams_of(groups) + other.grams_of(groups)
         return {"gram": gram, "dense": groups, "rows": rows, "row_groups": names}
 
-    def _features_without(self, other: Self, is_empty: Tensor) -> dict[str, Tensor]:
+    def _subtracted(self, other: Self, is_empty: Tensor) -> dict[str, Tensor]:
         groups = torch.cat([self.dense, other.dense]).unique()
         before = self.grams_of(groups)
         gram = without_groups(before - other.grams_of(groups), is_empty[groups])
-        check_squares(before, gram)
+        check_squares(*(grams.diagonal(dim1=-2, dim2=-1).real for grams in (before, gram)))
         held, removed = (HeldRows(*part._held.of_others(groups)) for part in (self, other))
         rows, names = held.without(removed).sorted()
         return {"gram": gram, "dense": groups, "rows": rows, "row_groups": names}
 
-    def _features_scaled(self, factor: float) -> dict[str, Tensor]:
+    def _scaled(self, factor: float) -> dict[str, Tensor]:
         sums = self._features()
         return sums | {"gram": factor * sums["gram"], "rows": factor**0.5 * sums["rows"]}
 
-    def _features_of(self, ranks: Ranks) -> dict[str, Tensor]:
+    def _reduced(self, ranks: Ranks) -> dict[str, Tensor]:
         counts, is_dense = self.held_counts, self.is_dense().to(self.count)
         ranks.sum_([counts, is_dense])
         groups = ((counts > self.limit) | (is_dense > 0)).nonzero().squeeze(-1)
@@ -153,6 +156,10 @@ class ClassStatistics(SufficientStatistics):
         return total
 
     @property
+    def _gram(self) -> Tensor:
+        return self._own["gram"]
+
+    @property
     def trace(self) -> float:
         return super().trace + self._held.square
 
@@ -177,7 +184,7 @@ class ClassStatistics(SufficientStatistics):
         if has_gradients(tensors):
             added = self.merge(self._of_held(features, rows, groups))
             self.targets = added.targets
-            self._hold_features(added._features())
+            self._hold(added._features())
             return self
         columns, places = rows.with_ones(self.shift), self.places()
         is_held = places[groups] < 0
@@ -271,7 +278,7 @@ class ClassStatistics(SufficientStatistics):
         grams = [_gram(self._held.of_group(group), self._gram.dtype) for group in groups.tolist()]
         held = self._held.of_others(groups)
         self._held = HeldRows(*held)
-        self._gram = torch.cat([self.dense_grams, torch.stack(grams)])
+        self._own = {"gram": torch.cat([self.dense_grams, torch.stack(grams)])}
         self._dense = torch.cat([self._dense, groups])
 
     def is_part_of(self, whole: SufficientStatistics) -> bool:
@@ -286,8 +293,8 @@ class ClassStatistics(SufficientStatistics):
         parts: list[Part] = [held[part] for part in linalg.row_chunks(len(held), width, itemsize)]
         return parts + chunks_of_groups(groups, is_dense.nonzero().squeeze(-1).tolist(), width, itemsize)
 
-    def row_gradients(self, product_dtype: torch.dtype) -> Callable[[Sequence[Tensor]], RowGradients]:
-        return functools.partial(ClassRowGradients, self.shift, product_dtype, self.places(), self.rows.detach())
+    def graph(self, product_dtype: torch.dtype) -> Callable[..., Sequence[Tensor]]:
+        return ClassGraph(self, product_dtype)
 
     def row_positions(self, groups: Tensor | None = None) -> Any:
         if groups is None:
@@ -299,6 +306,72 @@ class ClassStatistics(SufficientStatistics):
         count = min(num_groups * width, num_rows) + width
         what = f"rows and factors of {count} x {width} numbers"
         checks.fits_in_memory(2.0 * count * width * itemsize, what, "use fewer features")
+
+
+class HeldPositions:
+    """Where the rows of every group, ``counts`` (G,), are among those that are held."""
+
+    def __init__(self, counts: Tensor) -> None:
+        self._next = counts.cumsum(0) - counts
+
+    def next(self, groups: Tensor) -> Tensor:
+        """The positions of the next rows of these groups, (n,); those of groups with a Gram matrix mean nothing."""
+        order, counts = groups.argsort(stable=True), torch.bincount(groups, minlength=len(self._next))
+        start = self._next - (counts.cumsum(0) - counts)
+        positions = torch.empty_like(groups)
+        positions[order] = start[groups[order]] + torch.arange(len(groups), device=groups.device)
+        self._next = self._next + counts
+        return positions
+
+
+class ClassGraph:
+    """The sums over rows that are all of one group with a Gram matrix, or all held, with their graph."""
+
+    def __init__(self, total: ClassStatistics, product_dtype: torch.dtype) -> None:
+        self.shift, self.places, self.product_dtype = total.shift, total.places(), product_dtype
+        self.held, self.num_grams = total.rows.detach(), len(total.dense)
+
+    def __call__(self, features: Tensor, rows: Rows, positions: Tensor | None) -> tuple[Tensor, ...]:
+        columns, groups, size = rows.with_ones(self.shift), rows.group_numbers.long(), len(self.places)
+        place = self.places[groups[:1]]
+        if positions is None or int(place) >= 0:
+            products = linalg.products_by_group(
+                features, columns, rows.weights, product_dtype=self.product_dtype, has_values=False
+            )
+            of_columns = (_Placed.apply(part, groups[:1], size) for part in products[1:])
+            return _Placed.apply(products.gram, place, self.num_grams), self.held[:0], *of_columns
+        held = features if rows.weights is None else features * rows.weights.sqrt().unsqueeze(-1)
+        self._check_order(held.detach(), positions)
+        weighted = columns if rows.weights is None else columns * rows.weights.double().unsqueeze(-1)
+        cross, squares = (
+            _Placed.apply(left.conj().unsqueeze(-1) * weighted.unsqueeze(-2), groups, size)
+            for left in (features.to(linalg.accurate_dtype(features.dtype)), columns)
+        )
+        return features.new_zeros(()), _Placed.apply(held, positions, len(self.held)), cross, squares
+
+    def _check_order(self, rows: Tensor, positions: Tensor) -> None:
+        """Raise a ValueError where rows are not at the places where they were when they were summed."""
+        held = self.held[positions]
+        if float((held - rows).abs().max()) > 1e-3 * float(held.abs().max()):
+            raise ValueError(
+                "expected the batches of the fit once more in the same order for the gradient of many classes, got "
+                "others; use a loader that does not shuffle, and one process"
+            )
+
+
+class _Placed(torch.autograd.Function):
+    """Values (n, ...) added to zeros (size, ...) at places (n,): only the graph is right, and takes no memory."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, places: Tensor, size: int) -> Tensor:
+        ctx.save_for_backward(places)
+        return values.new_zeros(()).expand(size, *values.shape[1:])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradients: Tensor) -> tuple[Tensor, None, None]:
+        (places,) = ctx.saved_tensors
+        return gradients[places], None, None
 
 
 def _gram(rows: Tensor, dtype: torch.dtype) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,11 +14,10 @@ from ..posterior.normal_equations import NormalEquations, WeightedSums
 from ..posterior.posterior import refined_mean
 from ..posterior.products import feature_product, transposed_product
 from .accumulation import ScalarFeatures
-from .row_gradients import Pairs
+from .recomputation import recomputed_by_chunk
 from .rows import Part, Rows
 from .statistics import GramStatistics
 from .sufficient_statistics import SufficientStatistics
-from .summation import sum_over_rows
 
 
 class TrainingRows(NamedTuple):
@@ -85,27 +84,29 @@ class ResidualPass:
         """The statistics with one of the sums over targets replaced by that over residuals, without other columns."""
         sums, shift = statistics.sums(), torch.zeros_like(statistics.shift)
         parts: list[Part] = [*row_chunks(len(self.x), len(weights), self.x.element_size())]
-        (total,) = sum_over_rows(
-            _Products(self, name == "target_gram", len(shift) + 1),
-            torch.zeros_like(sums[name]),
-            parts,
-            by_row=(self.x, self.y, self.rows.weights, self.rows.groups),
-            shared=(weights, self.coefficients),
-            parameters=[*self.kernel.feature_parameters()],
-        )
+        products = _Products(self, name == "target_gram", len(shift) + 1)
+        by_row, shared = (self.x, self.y, self.rows.weights, self.rows.groups), (weights, self.coefficients)
+        total = torch.zeros_like(sums[name])
+        with torch.no_grad():
+            for part in parts:
+                rows = self.rows.take(part)
+                total += products(self.x[part], self.y[part], rows.weights, rows.groups, *shared)[0]
+        parameters = [*self.kernel.feature_parameters()]
+        (total,) = recomputed_by_chunk([total], products, parts, by_row, shared, parameters)
         return GramStatistics.from_sums({**sums, name: total}, shift)
 
 
 class _Products:
-    """Weighted products of residuals with themselves, or of features with residuals, as what is summed."""
+    """Weighted products of residuals with themselves, or of features with residuals."""
 
     def __init__(self, data: ResidualPass, is_square: bool, num_columns: int) -> None:
         self.kernel, self.basis, self.num_groups = data.kernel, data.basis, data.rows.num_groups
         self.is_square, self.num_columns = is_square, num_columns
 
-    def _of_chunk(
+    def __call__(
         self, x: Tensor, y: Tensor, weights: Tensor | None, groups: Tensor | None, mean: Tensor, coefficients: Tensor
-    ) -> Tensor:
+    ) -> tuple[Tensor]:
+        """The sum over a chunk of rows."""
         features = self.kernel.scalar_features(x)
         predicted = self.basis(x).double() @ coefficients + feature_product(features, mean)
         residual = y.to(predicted.dtype) - predicted
@@ -113,13 +114,4 @@ class _Products:
         rows = Rows(y, weights, groups=groups, num_groups=self.num_groups)
         weighted = rows.all_weights().unsqueeze(-1) * targets.unsqueeze(-2)
         product = transposed_product(targets if self.is_square else features, weighted.flatten(-2))
-        return product.unflatten(-1, weighted.shape[-2:]).movedim(-2, 0)
-
-    def add(self, total: Tensor, *chunk: Any) -> None:
-        total += self._of_chunk(*chunk)
-
-    def sums(self, total: Tensor) -> tuple[Tensor, ...]:
-        return (total,)
-
-    def pullback(self, *gradients: Tensor) -> Callable[..., Pairs]:
-        return lambda *chunk: [(self._of_chunk(*chunk), gradients[0])]
+        return (product.unflatten(-1, weighted.shape[-2:]).movedim(-2, 0),)

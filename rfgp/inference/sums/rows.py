@@ -81,29 +81,32 @@ class Rows(NamedTuple):
         log_noise = torch.where(self.weights != 0, log_noise - by_value.log(), log_noise)
         return self._replace(weights=self.weights * by_value, log_noise=log_noise)
 
-    def blocks(self) -> list[Part]:
-        """All rows, those of one group after those of another: chunks of them meet as few groups as can be."""
-        return [slice(None)] if self.groups is None else [self.groups == group for group in range(self.num_groups)]
-
     def by_group(self) -> Iterator[tuple[int, Part, Rows]]:
         """The number of every group that has rows, which rows these are, and what they add to it."""
+        for group, members, weights in linalg.members_of_groups(self.weights, self.groups):
+            noise = None if self.log_noise is None else self.log_noise[members]
+            if noise is not None and noise.dim() > 1:
+                noise = noise[:, group]
+            yield group, members, Rows(self.targets[members], weights, noise, has_ones=self.has_ones)
+
+    @property
+    def counts(self) -> Tensor:
+        """The numbers of rows of all groups, (G,), in float64."""
         if self.weights is not None and self.is_in_all_groups:
-            for group, weights in enumerate(self.weights.unbind(-1)):
-                is_in = weights.detach() != 0
-                log_noise = None if self.log_noise is None else self.log_noise[:, group]
-                part = Rows(self.targets, weights, log_noise, has_ones=self.has_ones)
-                if bool(is_in.all()):
-                    yield group, slice(None), part
-                elif bool(is_in.any()):
-                    yield group, is_in, part.take(is_in)
-            return
+            return (self.weights.detach() != 0).sum(0).double()
+        return torch.bincount(self.group_numbers.long(), minlength=self.num_groups).double()
+
+    @property
+    def log_noises(self) -> Tensor:
+        """The sums of log noise variances of all groups, (G,), in float64."""
+        if self.log_noise is None:
+            return torch.zeros(self.num_groups, dtype=torch.float64, device=self.targets.device)
+        noise = self.log_noise.double()
+        if self.weights is not None and self.is_in_all_groups:
+            return torch.where(self.weights != 0, noise, 0.0).sum(0)
         if self.groups is None:
-            yield 0, slice(None), self
-            return
-        names, whole = self.groups.unique().tolist(), self._replace(groups=None, num_groups=1)
-        for group in names:
-            members = slice(None) if len(names) == 1 else self.groups == group
-            yield group, members, whole.take(members)
+            return noise.sum().reshape(1)
+        return noise.new_zeros(self.num_groups).index_add(0, self.groups.long(), noise)
 
     def all_weights(self) -> Tensor:
         """The weight of every row in every group, (N, G), in float64."""

@@ -11,12 +11,10 @@ from torch import Tensor
 
 from ... import linalg
 from ..._support import checks
-from ..._support.ranks import Ranks
 from ...linalg import row_chunks
 from ..statistics_checks import check_grams
-from .row_gradients import GramRowGradients, RowGradients
 from .rows import Part, Rows, has_gradients
-from .subtraction import ROUNDING, check_squares, without_groups
+from .subtraction import ROUNDING
 from .sufficient_statistics import SufficientStatistics
 from .target_sums import TargetSums
 
@@ -46,34 +44,23 @@ class GramStatistics(SufficientStatistics):
              [0., 1.]]], dtype=torch.float64)
     """
 
-    feature_sums: ClassVar[tuple[str, ...]] = ("gram",)
+    additive: ClassVar[tuple[str, ...]] = ("gram",)
     differentiable_sums: ClassVar[tuple[str, ...]] = ("gram", "cross", "target_gram", "log_noise")
 
     @staticmethod
     def _no_features(none: Tensor, num_groups: int) -> dict[str, Tensor]:
         return {"gram": none.new_zeros(num_groups, *none.shape[1:])}
 
-    def _hold_features(self, sums: dict[str, Tensor]) -> None:
-        self._gram, self._is_mirrored = sums["gram"], True
+    def _hold(self, features: dict[str, Tensor]) -> None:
+        super()._hold(features)
+        self._is_mirrored = True
+
+    @staticmethod
+    def _squares(features: dict[str, Tensor]) -> Tensor:
+        return features["gram"].diagonal(dim1=-2, dim2=-1).real
 
     def _features(self) -> dict[str, Tensor]:
         return {"gram": self.gram}
-
-    def _features_with(self, other: Self) -> dict[str, Tensor]:
-        return {"gram": self.gram + other.gram}
-
-    def _features_without(self, other: Self, is_empty: Tensor) -> dict[str, Tensor]:
-        left = without_groups(self.gram - other.gram, is_empty)
-        check_squares(self.gram, left)
-        return {"gram": left}
-
-    def _features_scaled(self, factor: float) -> dict[str, Tensor]:
-        return {"gram": factor * self.gram}
-
-    def _features_of(self, ranks: Ranks) -> dict[str, Tensor]:
-        gram = self.gram.contiguous()
-        ranks.sum_([gram])
-        return {"gram": gram}
 
     @classmethod
     def of(cls, other: SufficientStatistics) -> GramStatistics:
@@ -88,40 +75,27 @@ class GramStatistics(SufficientStatistics):
     def gram(self) -> Tensor:
         """The Gram matrices, (G, D, D)."""
         if not self._is_mirrored:
-            for gram in self._gram:
+            for gram in self._own["gram"]:
                 linalg.mirror_(gram)
             self._is_mirrored = True
-        return self._gram
-
-    def of_group(self, group: int) -> GramStatistics:
-        """The statistics of one group alone, which share memory with these."""
-        part = slice(group, group + 1)
-        return self._with_targets(self.targets.map(lambda sums: sums[part]), {"gram": self.gram[part]})
-
-    def pooled(self) -> GramStatistics:
-        gram = {"gram": self.gram.sum(0, keepdim=True)}
-        return self._with_targets(self.targets.map(lambda sums: sums.sum(0, keepdim=True)), gram)
-
-    def empty_group(self) -> GramStatistics:
-        none = {"gram": torch.zeros_like(self._gram[:1])}
-        return self._with_targets(self.targets.map(lambda sums: torch.zeros_like(sums[:1])), none)
+        return self._own["gram"]
 
     def add(self, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64) -> Self:
-        inputs = (features, rows.targets, rows.weights, self._gram)
+        inputs = (features, rows.targets, rows.weights, self._own["gram"])
         if has_gradients(inputs):
             added = self.merge(self.of_rows(features, rows, product_dtype, self.shift))
             self.targets = added.targets
-            self._hold_features(added._features())
+            self._hold(added._features())
             return self
         cross, target_gram, count, log_noise, shift = self.targets
         for group, members, part in rows.by_group():
             columns = part.with_ones(shift)
-            linalg.add_gram_(self._gram[group], cross[group], features[members], columns, part.weights, product_dtype)
-            target_gram[group] += _gram_of_targets(columns, part.weights)
-            count[group] += len(columns)
-            if part.log_noise is not None:
-                log_noise[group] += part.log_noise.double().sum()
+            gram = self._own["gram"][group]
+            linalg.add_gram_(gram, cross[group], features[members], columns, part.weights, product_dtype)
+            target_gram[group] += linalg.column_gram(columns, part.weights)
             self._is_mirrored = False
+        count.add_(rows.counts)
+        log_noise.add_(rows.log_noises)
         return self
 
     @classmethod
@@ -131,23 +105,12 @@ class GramStatistics(SufficientStatistics):
         """Statistics of some rows with features (N, D), with gradients; the shift (K,) is zero by default."""
         dtype = linalg.accurate_dtype(rows.targets.dtype)
         near = rows.targets.new_zeros(rows.targets.shape[-1], dtype=dtype) if shift is None else shift.to(dtype)
-        by_group = {g: cls._of_group(features[m], part, product_dtype, near) for g, m, part in rows.by_group()}
-        if rows.num_groups == 1 and by_group:
-            return by_group[0]
-        none = slice(0)
-        empty = cls._of_group(features[none], Rows(rows.targets[none]), product_dtype, near)
-        return cls.concatenate([by_group.get(group, empty) for group in range(rows.num_groups)])
+        gram, *sums = _sums_of_rows(near, product_dtype, features, rows)
+        cross, target_gram, log_noise = sums
+        return of_grams(gram, TargetSums(cross, target_gram, rows.counts, log_noise, near))
 
-    @classmethod
-    def _of_group(cls, features: Tensor, rows: Rows, product_dtype: torch.dtype, shift: Tensor) -> GramStatistics:
-        """Statistics of rows that are one group."""
-        columns = rows.with_ones(shift)
-        gram, cross = linalg.gram(features, columns, rows.weights, product_dtype)
-        count = torch.full((1,), len(columns), dtype=torch.float64, device=features.device)
-        noise = torch.zeros_like(count) if rows.log_noise is None else rows.log_noise.double().sum().reshape(1)
-        target_gram = _gram_of_targets(columns, rows.weights)
-        targets = TargetSums(cross.unsqueeze(0), target_gram.unsqueeze(0), count, noise, shift)
-        return of_grams(gram.unsqueeze(0), targets)
+    def graph(self, product_dtype: torch.dtype) -> Callable[..., Sequence[Tensor]]:
+        return functools.partial(_sums_of_rows, self.shift, product_dtype, has_values=False)
 
     @classmethod
     def concatenate(cls, parts: Sequence[SufficientStatistics]) -> Any:
@@ -157,10 +120,10 @@ class GramStatistics(SufficientStatistics):
         for part in parts:
             checks.instance("every part", part, SufficientStatistics, "a GramStatistics", "fill it with update(...)")
         shift, kind = parts[0].shift, type(parts[0])
-        if not kind.shared_sums or any(type(part) is not kind for part in parts):
+        if not kind.shared or any(type(part) is not kind for part in parts):
             kind = cls
         every = [kind.of(part).shifted(shift).sums() for part in parts]
-        shared = {name: every[0][name] for name in kind.shared_sums}
+        shared = {name: every[0][name] for name in kind.shared}
         sums = {name: torch.cat([of_part[name] for of_part in every]) for name in every[0] if name not in shared}
         return kind.from_sums(sums | shared, shift)
 
@@ -180,9 +143,6 @@ class GramStatistics(SufficientStatistics):
         if rows.groups is None:
             return [*row_chunks(len(rows.targets), self.num_features, itemsize)]
         return chunks_of_groups(rows.groups, range(rows.num_groups), self.num_features, itemsize)
-
-    def row_gradients(self, product_dtype: torch.dtype) -> Callable[[Sequence[Tensor]], RowGradients]:
-        return functools.partial(GramRowGradients, self.shift, product_dtype)
 
     @classmethod
     def check_memory(cls, width: int, num_groups: int, num_rows: int, itemsize: int) -> None:
@@ -224,6 +184,15 @@ def _products(statistics: SufficientStatistics) -> Tensor:
     return torch.cat([torch.cat([gram, cross], dim=-1), torch.cat([cross.mH, targets], dim=-1)], dim=-2)
 
 
-def _gram_of_targets(targets: Tensor, weights: Tensor | None) -> Tensor:
-    exact = targets.to(linalg.accurate_dtype(targets.dtype))
-    return (exact if weights is None else exact * weights.double().unsqueeze(-1)).mH @ exact
+def _sums_of_rows(
+    shift: Tensor,
+    product_dtype: torch.dtype,
+    features: Tensor,
+    rows: Rows,
+    positions: Tensor | None = None,
+    has_values: bool = True,
+) -> tuple[Tensor, ...]:
+    """The differentiable sums over rows with features (N, D)."""
+    columns, (_, weights, _, groups, num_groups, _) = rows.with_ones(shift), rows
+    products = linalg.products_by_group(features, columns, weights, groups, num_groups, product_dtype, has_values)
+    return *products, rows.log_noises

@@ -13,25 +13,28 @@ from torch import Tensor
 from ..._support import checks, tensor_file
 from ..._support.ranks import Ranks
 from ..statistics_checks import check_alike, check_groups, check_part, check_tensors, check_weights
-from .row_gradients import RowGradients
 from .rows import Part, Rows
-from .subtraction import left_of
+from .subtraction import check_squares, left_of, without_groups
 from .target_sums import TargetSums
 
 _TARGET_SUMS = ("cross", "target_gram", "count", "log_noise")
 
 
 class SufficientStatistics(abc.ABC):
-    """Weighted sums over rows by group: those with targets, and those over features, which each kind holds."""
+    """Weighted sums over rows by group: those with targets, and those over features, by name.
 
-    feature_sums: ClassVar[tuple[str, ...]]
-    """The names of the sums over features."""
+    A kind of them names its sums over features, and says how rows are added. How sums are merged, subtracted, scaled,
+    moved, saved and added up over processes follows from the names.
+    """
+
+    additive: ClassVar[tuple[str, ...]]
+    """The names of the sums over the features of the rows of every group, (G, ...)."""
+    shared: ClassVar[tuple[str, ...]] = ()
+    """The names of what all groups have in common."""
     differentiable_sums: ClassVar[tuple[str, ...]]
     """The names of the sums that depend on parameters."""
-    shared_sums: ClassVar[tuple[str, ...]] = ()
-    """The names of what all groups have in common, in kinds whose groups can be put one after the other."""
     targets: TargetSums
-    _gram: Tensor  # of some groups, (P, D, D)
+    _own: dict[str, Tensor]
 
     def __init__(
         self,
@@ -52,7 +55,7 @@ class SufficientStatistics(abc.ABC):
         zeros = torch.zeros(num_targets, dtype=target_dtype, device=device)
         none = self.empty(num_features, num_groups, is_complex, zeros if shift is None else shift.to(zeros))
         self.targets = none.targets
-        self._hold_features(none._features())
+        self._hold(none._features())
 
     @classmethod
     def empty(cls, num_features: int, num_groups: int, is_complex: bool, shift: Tensor) -> Self:
@@ -66,36 +69,15 @@ class SufficientStatistics(abc.ABC):
         """Statistics that hold these sums; nothing is checked."""
         result = object.__new__(cls)
         result.targets = targets
-        result._hold_features(features)
+        result._hold(features)
         return result
+
+    # What a kind of sums defines
 
     @staticmethod
     @abc.abstractmethod
     def _no_features(none: Tensor, num_groups: int) -> dict[str, Tensor]:
         """The sums over features without rows, from no Gram matrices, (0, D, D)."""
-
-    @abc.abstractmethod
-    def _hold_features(self, sums: dict[str, Tensor]) -> None: ...
-
-    @abc.abstractmethod
-    def _features(self) -> dict[str, Tensor]: ...
-
-    @abc.abstractmethod
-    def _features_with(self, other: Self) -> dict[str, Tensor]: ...
-
-    @abc.abstractmethod
-    def _features_without(self, other: Self, is_empty: Tensor) -> dict[str, Tensor]: ...
-
-    @abc.abstractmethod
-    def _features_scaled(self, factor: float) -> dict[str, Tensor]: ...
-
-    @abc.abstractmethod
-    def _features_of(self, ranks: Ranks) -> dict[str, Tensor]: ...
-
-    @classmethod
-    @abc.abstractmethod
-    def of(cls, other: SufficientStatistics) -> Any:
-        """Other statistics as those of this kind."""
 
     @classmethod
     @abc.abstractmethod
@@ -107,21 +89,21 @@ class SufficientStatistics(abc.ABC):
     def gram(self) -> Tensor:
         """The Gram matrices, (G, D, D)."""
 
+    @staticmethod
     @abc.abstractmethod
-    def of_group(self, group: int) -> SufficientStatistics:
-        """The statistics of one group alone."""
-
-    @abc.abstractmethod
-    def pooled(self) -> SufficientStatistics:
-        """The statistics of all groups as one."""
-
-    @abc.abstractmethod
-    def empty_group(self) -> SufficientStatistics:
-        """Statistics of one group without rows, that can be concatenated with these."""
+    def _squares(features: dict[str, Tensor]) -> Tensor:
+        """Those of the sums over features that are sums of squares, (G, ...)."""
 
     @abc.abstractmethod
     def add(self, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64) -> Self:
         """:meth:`update` without its checks, for rows that a model has checked."""
+
+    @abc.abstractmethod
+    def graph(self, product_dtype: torch.dtype) -> Callable[..., Sequence[Tensor]]:
+        """Takes features, rows and where these are held, and returns :meth:`differentiable` of them alone.
+
+        The values of the sums do not matter, only their graph. It does not refer to these statistics.
+        """
 
     @abc.abstractmethod
     def is_part_of(self, whole: SufficientStatistics) -> bool:
@@ -131,14 +113,17 @@ class SufficientStatistics(abc.ABC):
     def chunks(self, rows: Rows, itemsize: int) -> list[Part]:
         """Chunks of rows that are added at once, for features of so many bytes per number."""
 
-    @abc.abstractmethod
-    def row_gradients(self, product_dtype: torch.dtype) -> Callable[[Sequence[Tensor]], RowGradients]:
-        """Takes the gradients of :meth:`differentiable`; does not refer to these statistics."""
-
     @classmethod
     @abc.abstractmethod
     def check_memory(cls, width: int, num_groups: int, num_rows: int, itemsize: int) -> None:
         """Raise a ValueError where statistics and factors of so many features do not fit in memory."""
+
+    @classmethod
+    def of(cls, other: SufficientStatistics) -> Self:
+        """Other statistics as those of this kind."""
+        if not isinstance(other, cls):
+            raise ValueError(f"expected {cls.__name__}, got {type(other).__name__}; combine like with like")
+        return other
 
     def expect(self, groups: Tensor) -> Self:
         """Prepare for rows of these groups, (N,), and return the statistics."""
@@ -148,26 +133,70 @@ class SufficientStatistics(abc.ABC):
         """Where rows of these groups will be held, or those that are held now were; None where rows are not held."""
         return None
 
+    # What follows
+
+    def _hold(self, features: dict[str, Tensor]) -> None:
+        self._own = {name: features[name] for name in (*self.additive, *self.shared)}
+
+    def _features(self) -> dict[str, Tensor]:
+        return self._own
+
+    def _changed(self, change: Callable[..., Tensor], *others: Self) -> dict[str, Tensor]:
+        """The sums over features of these and other statistics, changed name by name."""
+        mine, theirs = self._features(), [other._features() for other in others]
+        changed = {name: change(mine[name], *(sums[name] for sums in theirs)) for name in self.additive}
+        return mine | changed
+
+    def _merged(self, other: Self) -> dict[str, Tensor]:
+        return self._changed(torch.add, other)
+
+    def _subtracted(self, other: Self, is_empty: Tensor) -> dict[str, Tensor]:
+        left = self._changed(lambda a, b: without_groups(a - b, is_empty), other)
+        check_squares(self._squares(self._features()), self._squares(left))
+        return left
+
+    def _scaled(self, factor: float) -> dict[str, Tensor]:
+        return self._changed(lambda sums: factor * sums)
+
+    def _reduced(self, ranks: Ranks) -> dict[str, Tensor]:
+        sums = self._changed(torch.Tensor.contiguous)
+        ranks.sum_([sums[name] for name in self.additive])
+        return sums
+
+    def _by_group(self, change: Callable[[Tensor], Tensor]) -> Self:
+        return self.made(self.targets.map(change), self._changed(change))
+
+    def of_group(self, group: int) -> SufficientStatistics:
+        """The statistics of one group alone, which share memory with these."""
+        return self._by_group(lambda sums: sums[group : group + 1])
+
+    def pooled(self) -> SufficientStatistics:
+        """The statistics of all groups as one."""
+        return self._by_group(lambda sums: sums.sum(0, keepdim=True))
+
+    def empty_group(self) -> SufficientStatistics:
+        """Statistics of one group without rows, that can be concatenated with these."""
+        return self._by_group(lambda sums: torch.zeros_like(sums[:1]))
+
     @property
     def num_features(self) -> int:
         """The number of columns D of the features."""
-        return self._gram.shape[-1]
+        return self.targets.cross.shape[1]
 
     @property
     def has_complex_features(self) -> bool:
         """Whether the features are complex."""
-        return self._gram.is_complex()
+        return self._own[self.additive[0]].is_complex()
 
     @property
     def trace(self) -> float:
         """The sum of the traces of all Gram matrices."""
-        return float(self._gram.detach().diagonal(dim1=-2, dim2=-1).real.sum())
+        return float(self._squares(self._own).detach().sum())
 
     @property
     def is_finite(self) -> bool:
         """Whether all sums are finite, and with them all rows."""
-        diagonal = self._gram.detach().diagonal(dim1=-2, dim2=-1)
-        parts = diagonal, self.targets.cross.detach(), self.targets.gram.detach()
+        parts = self._squares(self._own).detach(), self.targets.cross.detach(), self.targets.gram.detach()
         return bool(torch.stack([torch.isfinite(part).all() for part in parts]).all())
 
     @property
@@ -250,7 +279,7 @@ class SufficientStatistics(abc.ABC):
     def merge(self, other: SufficientStatistics) -> Self:
         """The statistics of both sets of rows together, a new object."""
         first, second = self._comparable(other)
-        return first._with_targets(first.targets.combined(second.targets, torch.add), first._features_with(second))
+        return first._with_targets(first.targets.combined(second.targets, torch.add), first._merged(second))
 
     def subtract(self, other: SufficientStatistics) -> Self:
         """A new object with the statistics of these rows without some of them, ``other``.
@@ -259,19 +288,19 @@ class SufficientStatistics(abc.ABC):
         """
         first, second = self._comparable(other)
         left, is_empty = left_of(first.targets, second.targets)
-        return first._with_targets(left, first._features_without(second, is_empty))
+        return first._with_targets(left, first._subtracted(second, is_empty))
 
     def _comparable(self, other: SufficientStatistics) -> tuple[Self, Self]:
         """These and other statistics, of one kind and with one shift."""
         checks.instance("other", other, SufficientStatistics, "a GramStatistics", "fill it with update(...)")
         second = self.of(other)
-        check_alike(self._gram[:0], second._gram[:0], self.targets, second.targets)
+        check_alike(self._own[self.additive[0]][:0], second._own[self.additive[0]][:0], self.targets, second.targets)
         shift = self.shift if self.num_rows else second.shift
         return self.shifted(shift), second.shifted(shift)
 
     def scaled(self, factor: float) -> Self:
         """The statistics of the same rows with their weights times a positive factor, also in the count."""
-        return self._with_targets(self.targets.map(lambda sums: factor * sums), self._features_scaled(factor))
+        return self._with_targets(self.targets.map(lambda sums: factor * sums), self._scaled(factor))
 
     def all_reduce(self, ranks: Ranks | None = None) -> Self:
         """Sum the statistics over all processes, in place; all of them end with the same bits.
@@ -283,16 +312,16 @@ class SufficientStatistics(abc.ABC):
             rows = self.count.sum()
             shift = self.shift * rows
             every.sum_([shift, rows])
-            features = self._features_of(every)
+            features = self._reduced(every)
             self.targets = self.shifted(shift / rows.clamp_min(1.0)).targets.map(torch.Tensor.contiguous)
             every.sum_(list(self.targets[:4]))
-            self._hold_features(features)
+            self._hold(features)
         return self
 
     def to(self, device: torch.device) -> Self:
         """Move the sums to a device, in place; their dtype stays."""
         self.targets = TargetSums(*(value.to(device) for value in self.targets))
-        self._hold_features({name: value.to(device) for name, value in self._features().items()})
+        self._hold({name: value.to(device) for name, value in self._features().items()})
         return self
 
     def sums(self) -> dict[str, Tensor]:
@@ -332,7 +361,7 @@ class SufficientStatistics(abc.ABC):
 
     @classmethod
     def _names(cls) -> list[str]:
-        return [*cls.feature_sums, *_TARGET_SUMS, "shift"]
+        return [*cls.additive, *cls.shared, *_TARGET_SUMS, "shift"]
 
     def __reduce__(self) -> tuple[Any, ...]:
         """What copies and pickles hold: the sums without their autograd graph."""

@@ -13,11 +13,10 @@ from ..._support.ranks import Ranks
 from ...approximation.map_holder import map_holders
 from ...data.batches import Batch
 from ...inference import GramStatistics
-from ...inference.sums.accumulation import SumGradients
+from ...inference.sums.accumulation import SecondPass
 from ...inference.sums.grid_statistics import GridStatistics
+from ...inference.sums.recomputation import added_up, recomputed
 from ...inference.sums.sufficient_statistics import SufficientStatistics
-from ...inference.sums.sum_gradients import with_gradients
-from ...inference.sums.summation import Piece, SumTensors, backward_of
 from ...linalg.frequency_grid import FrequencyGrid
 from ...passes.reducer import Summation
 from ..impropriety import SomeRows
@@ -59,8 +58,10 @@ class FeatureSummation(Summation[FeatureSums]):
         return [value for draw in sums.draws for value in draw.differentiable()]
 
     def with_tensors(self, sums: FeatureSums, tensors: Sequence[Tensor]) -> FeatureSums:
-        pairs = zip(sums.draws, _by_draw(tensors), strict=True)
-        return dataclasses.replace(sums, draws=tuple(draw.with_differentiable(values) for draw, values in pairs))
+        size = len(tensors) // len(sums.draws)
+        pairs = zip(sums.draws, range(0, len(tensors), size), strict=True)
+        draws = (draw.with_differentiable(tensors[first : first + size]) for draw, first in pairs)
+        return dataclasses.replace(sums, draws=tuple(draws))
 
     def gradients(
         self, sums: FeatureSums, batches: Iterable[Batch], num_rows: int, of_sums: Sequence[Tensor]
@@ -70,7 +71,7 @@ class FeatureSummation(Summation[FeatureSums]):
         parameters = self.parameters
         with torch.enable_grad():
             second = _SecondPass(model, sums, batches, num_rows)
-            tensors = with_gradients(of_sums, backward_of(second.pieces), parameters=second.inputs(parameters))
+            tensors = recomputed(of_sums, second.gradients, parameters=second.inputs(parameters))
             return list(torch.autograd.grad(tensors, parameters, of_sums, allow_unused=True))
 
     @property
@@ -202,7 +203,7 @@ class _SecondPass:
         self.models = [model.unconditioned(model.covar_module), *model.further_draws.begin(model)]
         residual, grid = model.summed_residual, model.summed_grid if model.has_grid else None
         self.draws = [
-            SumGradients(one.features, one.noise, total, residual, grid)
+            SecondPass(one.features, one.noise, total, residual, grid)
             for one, total in zip(self.models, sums.draws, strict=True)
         ]
 
@@ -211,20 +212,21 @@ class _SecondPass:
         found = [*parameters, *(tensor for draw in self.draws for tensor in draw.parameters)]
         return list({id(tensor): tensor for tensor in found}.values())
 
-    def pieces(self, of_sums: Sequence[Tensor], _: object) -> Iterator[Piece]:
-        """The rows of every batch for every draw of the weights."""
-        makers = [draw.pieces(own) for draw, own in zip(self.draws, _by_draw(of_sums), strict=True)]
-        count = 0
+    def gradients(self, of_sums: Sequence[Tensor], _: object, inputs: Sequence[Tensor]) -> list[Tensor | None]:
+        """The gradients of some tensors, batch by batch."""
+        total: list[Tensor | None] = [None] * len(inputs)
+        count, size = 0, len(of_sums) // len(self.draws)
+        of_draws = [of_sums[first : first + size] for first in range(0, len(of_sums), size)]
         for x, y, noise in self.batches:
             if any(isinstance(t, Tensor) and t.requires_grad for t in (x, y, noise)):
                 raise ValueError(
                     "expected batches without gradients of their own, got some that require them; pass tensors, "
                     "condition(x, y), for gradients in the data"
                 )
-            for model, piece in zip(self.models, makers, strict=True):
+            for model, draw, of_draw in zip(self.models, self.draws, of_draws, strict=True):
                 with torch.enable_grad():
                     _, rows, dtype = prepared_rows(model, x, y, noise)
-                yield piece(x, rows, dtype)
+                total = added_up(total, draw.gradients(of_draw, x, rows, dtype, inputs))
             count += len(x)
         if count != self.num_rows:
             raise ValueError(
@@ -232,9 +234,4 @@ class _SecondPass:
                 "can be gone through once: pass a list, a DataLoader or a source of rfgp.data, or fit under "
                 "torch.no_grad()"
             )
-
-
-def _by_draw(values: Sequence[Tensor]) -> list[SumTensors]:
-    """The tensors of every draw of the weights."""
-    size = len(SumTensors._fields)
-    return [SumTensors(*values[first : first + size]) for first in range(0, len(values), size)]
+        return total
