@@ -26,13 +26,17 @@ class Snapshots:
     def __init__(self) -> None:
         self._known: _Known | None = None
 
-    def take(self, kernel: Any, mean: Mean) -> Snapshot:
-        """The kernel, whose maps are made, and the mean function as they are now."""
-        modules = (kernel, mean)
+    def take(self, kernel: Any, mean: Mean, *others: torch.nn.Module) -> Snapshot:
+        """The kernel, whose maps are made, and the mean function as they are now.
+
+        It is the same object as before if nothing has changed in these or in other modules, which are not copied.
+        """
+        modules = (kernel, mean, *others)
         if self._known is None or not self._known.is_of(modules):
-            copies, clones = frozen(modules)
-            snapshot = Snapshot(*copies)
-            self._known = _Known(modules, tensor_marks(modules), clones, snapshot)
+            copies, clones = frozen((kernel, mean))
+            with torch.inference_mode(False), torch.no_grad():
+                clones += [(p, p.clone()) for module in others for p in module.parameters()]
+            self._known = _Known(modules, tensor_marks(modules), clones, Snapshot(*copies))
         return self._known.snapshot
 
     def __reduce__(self) -> tuple[type[Snapshots], tuple[()]]:

@@ -115,6 +115,8 @@ class WeightSpaceCovariance(FunctionCovariance):
         super().__init__(x)
         keep_arguments(self, posterior=posterior, factor=factor, features=features)
         self.x, self.posterior, self.factor, self.features = x, posterior, factor, features
+        batch, own = x.shape[:-2], posterior.batch_shape
+        self._batch = torch.broadcast_shapes(batch, own) if batch and own else batch or own
 
     @property
     def dtype(self) -> torch.dtype:
@@ -151,7 +153,7 @@ class WeightSpaceCovariance(FunctionCovariance):
 
     def _size(self) -> torch.Size:
         rows = self.x.shape[-2] * self.factor.num_outputs
-        return torch.Size((*torch.broadcast_shapes(self.x.shape[:-2], self.posterior.batch_shape), rows, rows))
+        return torch.Size((*self._batch, rows, rows))
 
     def _transpose_nonbatch(self) -> WeightSpaceCovariance:
         return self

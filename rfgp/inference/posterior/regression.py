@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Callable
 from typing import Any, ClassVar, Self
 
 import torch
@@ -142,20 +143,19 @@ class Regression:
         kind = "class labels" if self.noise.is_batched else "several outputs"
         if x.dim() != 2 and (self.noise.is_batched or self.noise.targets.has_columns):
             raise ValueError(f"expected inputs of shape (N, d) for {kind}, got {tuple(x.shape)}; flatten the batch")
-        factor = self.factor(operator)
-        mean = self._values(x, factor, posterior.mean, operator).squeeze(-1)
+        factor, features = self.factor(operator), FeaturesAt(self.kernel, x)
+        mean = self._values(features.x, factor, posterior.mean, operator, features).squeeze(-1)
         is_multitask = self.noise.targets.has_tasks and (operator is None or mean.shape[-1] > 1)
         mean = mean if is_multitask or mean.shape[-1] > 1 else mean.squeeze(-1)
         residual = self.kernel.residual_covariance(x) if operator is None else None
         if self.noise.is_complex:
-            root = posterior.function_root(self.kernel.scalar_features(x), factor)
+            root = posterior.function_root(features(features.x), factor)
             return ComplexNormal(mean, covariance_root=root, diagonal=None if residual is None else residual.variance())
         if self.kernel.is_complex:
-            root = posterior.function_root(self.kernel.scalar_features(x), factor)
+            root = posterior.function_root(features(features.x), factor)
             covariance: LinearOperator = RootLinearOperator(torch.cat([root.real, root.imag], dim=-1).to(x.dtype))
         else:
-            features = functools.partial(_scalar_features, self.kernel, torch.is_grad_enabled())
-            covariance = WeightSpaceCovariance(x.clone(), posterior, factor, features)
+            covariance = WeightSpaceCovariance(features.x, posterior, factor, features)
         covariance = covariance if residual is None else residual.added_to(covariance)
         if is_multitask or factor.num_outputs > 1:
             return MultitaskMultivariateNormal(mean, covariance)
@@ -191,15 +191,30 @@ class Regression:
         twin.kernel, twin.mean = detached(self.kernel), detached(self.mean)
         return twin
 
-    def _values(self, x: Tensor, factor: OutputFactor, weights: Tensor, operator: Operator | None) -> Tensor:
+    def _values(
+        self,
+        x: Tensor,
+        factor: OutputFactor,
+        weights: Tensor,
+        operator: Operator | None,
+        features: Callable[[Tensor], Tensor] | None = None,
+    ) -> Tensor:
         """The functions of weights (..., K, S) at x, (..., N, T, S), of the dtype of x or complex, by chunks."""
+        features = features or self.kernel.scalar_features
         width = factor.num_outputs * weights.shape[-1] * weights.shape[:-2].numel()
         chunks = row_chunks(x.shape[-2], max(factor.num_scalar, width))
-        parts = (self._chunk(x[..., rows, :], factor, weights, operator) for rows in chunks)
+        parts = (self._chunk(x[..., rows, :], factor, weights, operator, features) for rows in chunks)
         return checks.no_overflow(joined(parts, x.shape[-2], dim=-3), x)
 
-    def _chunk(self, x: Tensor, factor: OutputFactor, weights: Tensor, operator: Operator | None) -> Tensor:
-        values = factor.functions(self.kernel.scalar_features(x), weights)
+    def _chunk(
+        self,
+        x: Tensor,
+        factor: OutputFactor,
+        weights: Tensor,
+        operator: Operator | None,
+        features: Callable[[Tensor], Tensor],
+    ) -> Tensor:
+        values = factor.functions(features(x), weights)
         mean = self._mean_at(x, operator).unsqueeze(-1)
         if not self.noise.is_complex:
             values = values.real if values.is_complex() else values
@@ -222,8 +237,26 @@ def check_size(factor: Tensor | OutputFactor, num_groups: int) -> None:
         checks.fits_in_memory(24.0 * factor.num_columns**2, what, "use fewer features, or complete rows")
 
 
-def _scalar_features(kernel: Any, tracks: bool, x: Tensor) -> Tensor:
-    """The scalar features of a kernel, made later with gradients where these were enabled at first."""
-    with torch.set_grad_enabled(tracks and torch.is_grad_enabled()):
-        features: Tensor = kernel.scalar_features(x)
+class FeaturesAt:
+    """The scalar features of a kernel at inputs, for means and covariances: chunks of them are made when asked for.
+
+    Those of all inputs at once are kept, so that they are made once, unless gradients run through them. Gradients are
+    those that were enabled at first.
+
+    :param x: the inputs, (..., N, d), of which a copy is taken.
+    """
+
+    def __init__(self, kernel: Any, x: Tensor) -> None:
+        self.kernel, self.x, self.tracks = kernel, x.clone(), torch.is_grad_enabled()
+        self._whole: Tensor | None = None
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The features (..., n, D) of some inputs (..., n, d)."""
+        is_whole = not torch.compiler.is_compiling() and x.shape == self.x.shape and x.data_ptr() == self.x.data_ptr()
+        if is_whole and self._whole is not None:
+            return self._whole
+        with torch.set_grad_enabled(self.tracks and torch.is_grad_enabled()):
+            features: Tensor = self.kernel.scalar_features(x)
+        if is_whole and not features.requires_grad:
+            self._whole = features
         return features

@@ -83,7 +83,7 @@ class WeightSpaceModule(gpytorch.Module):
     @property
     def raises_noise(self) -> bool:
         """Whether what a grid cuts off is noise in training: for every likelihood, with weights and without."""
-        return self.residual != "vfe" and self.covar_module.frequency_grid is not None
+        return self.has_grid and self.residual != "vfe" and self.covar_module.frequency_grid is not None
 
     def _cut_off(self) -> Tensor:
         """What a grid cuts off of the covariance of the outputs of a row, (..., T, T), in float64."""

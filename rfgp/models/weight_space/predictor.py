@@ -8,6 +8,7 @@ from typing import Any
 
 import gpytorch
 import torch
+from gpytorch.means import Mean
 from torch import Tensor
 
 from ..._support import checks
@@ -35,7 +36,7 @@ from ..impropriety import SomeRows, warn_of_impropriety
 from ..posterior_points import PosteriorPoints
 from ..record import Record
 from ..refused_gradients import refusing
-from ..snapshot import Snapshots
+from ..snapshot import Snapshot, Snapshots
 from .conditioned import checked, conditioned_of, summed_parameters, summed_state
 from .further_draws import functions_of_random_draws
 
@@ -48,14 +49,34 @@ class Predictor:
     def __init__(self) -> None:
         self._posterior: tuple[Record, GaussianPosterior] | None = None
         self._snapshots = Snapshots()
+        self._seen: tuple[Snapshot, GaussianPosterior] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold: all but what belongs to a snapshot."""
+        return self.__dict__ | {"_seen": None}
 
     def clear(self) -> None:
         """Forget the posterior."""
-        self._posterior = None
+        self._posterior = self._seen = None
+
+    def at_present(self, model: Any) -> tuple[Regression, GaussianPosterior]:
+        """What functions follow from, of a snapshot: the regression and the posterior of its weights."""
+        if torch.compiler.is_compiling():
+            return self.regression(model), self.weight_posterior(model)
+        snapshot = self._snapshot(model)
+        if self._seen is not None and self._seen[0] is snapshot and not _tracks() and not model.noise.is_batched:
+            return self._regression(model, *snapshot), self._seen[1]
+        posterior = self.weight_posterior(model)
+        self._seen = None if _tracks() else (snapshot, posterior)
+        return self._regression(model, *snapshot), posterior
 
     def regression(self, model: Any, is_frozen: bool = False) -> Regression:
         """See :meth:`WeightSpaceGP.regression`."""
-        kernel, mean = self._modules(model, is_frozen)
+        return self._regression(
+            model, *(self._snapshot(model) if is_frozen else (model.covar_module, model.mean_module))
+        )
+
+    def _regression(self, model: Any, kernel: Any, mean: Mean) -> Regression:
         noise: NoiseModel = model.noise
         if noise.is_of_parts:
             return ComplexRegression(kernel, mean, noise, model.has_grid)
@@ -68,15 +89,14 @@ class Predictor:
     def prior_regression(self, model: Any) -> Regression:
         """How weights become functions, whatever the rows are, of a snapshot."""
         kind = ComplexRegression if model.noise.is_of_parts else Regression
-        return kind(*self._modules(model, is_frozen=True), model.noise)
+        return kind(*self._snapshot(model), model.noise)
 
-    def _modules(self, model: Any, is_frozen: bool) -> tuple[Any, Any]:
-        modules = model.covar_module, model.mean_module
-        return self._snapshots.take(*modules) if is_frozen else modules
+    def _snapshot(self, model: Any) -> Snapshot:
+        return self._snapshots.take(model.covar_module, model.mean_module, model.likelihood)
 
     def weight_posterior(self, model: Any) -> GaussianPosterior:
         """The posterior of the weights; see :meth:`WeightSpaceGP.weight_posterior`."""
-        tracks = gpytorch.settings.detach_test_caches.off() and torch.is_grad_enabled()
+        tracks = _tracks()
         summed = summed_state(model)
         state = {name: p.detach() for name, p in model.named_parameters()} | summed
         noise = model.noise
@@ -101,7 +121,7 @@ class Predictor:
     def points(self, model: Any, dtype: torch.dtype) -> PointPredictor | LocalPoints | None:
         """The predictor of means and variances at points, where the posterior has one."""
         with torch.no_grad():
-            regression, posterior = model.regression(is_frozen=True), self.weight_posterior(model)
+            regression, posterior = self.at_present(model)
         if isinstance(regression, LocalRegression | SystemRegression):
             return LocalPoints(regression, posterior, dtype)
         if isinstance(posterior, WidePosterior):
@@ -109,6 +129,11 @@ class Predictor:
         if has_series(regression, posterior):
             return GridPointPredictor(regression, posterior, dtype)
         return PointPredictor(regression, posterior, dtype) if has_point_predictor(regression, posterior) else None
+
+
+def _tracks() -> bool:
+    """Whether gradients run through posteriors of the weights, which are not kept then."""
+    return gpytorch.settings.detach_test_caches.off() and torch.is_grad_enabled()
 
 
 def _check_residuals(model: Any, rows: SomeRows, posterior: Any) -> None:
@@ -130,8 +155,8 @@ def posterior(model: Any, x: Tensor, operator: Operator | None) -> MultivariateN
         raise ValueError(f"expected an operator of rfgp.functionals, got {operator!r}; such as Divergence()")
     if operator is not None and not model.covar_module.has_output_factor:
         check_no_operator(operator)
-    regression = model.regression(is_frozen=not torch.compiler.is_compiling())
-    first = regression.distribution(x, model.predictor.weight_posterior(model), operator)
+    regression, weights = model.predictor.at_present(model)
+    first = regression.distribution(x, weights, operator)
     further = [draw.posterior(x, operator) for draw in model.further_draws.of(model)]
     return mixture([first, *further]) if further else first
 
@@ -187,9 +212,8 @@ def function_draws(model: Any, count: int, prior: bool) -> FunctionDraws:
 
 def _draws_of_one(model: Any, count: int, prior: bool) -> FunctionDraws:
     if not prior:
-        weights = drawn_weights(model.weight_posterior(), count, model.noise.is_complex)
-        draws: FunctionDraws = model.regression(is_frozen=True).draws(weights)
-        return draws
+        known: tuple[Regression, GaussianPosterior] = model.predictor.at_present(model)
+        return known[0].draws(drawn_weights(known[1], count, model.noise.is_complex))
     regression: Regression = model.predictor.prior_regression(model)
     batch = (model.noise.num_systems,) if model.noise.is_batched else ()
     factor = regression.factor()
