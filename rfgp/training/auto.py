@@ -87,7 +87,7 @@ def _learn_best(training: Training, objective: Any, regression: ExactRegression)
         _restore(model, best.rescaled)
         some = rows[random_rows(len(rows), _WIDE_ROWS)]
         x, y, noise = objective.data(some)
-        wide = WeightSpaceObjective(model, x, y, noise, is_lazy=True)
+        wide = WeightSpaceObjective(model, x, y, noise)
         training.ascend("evidence", f"{len(some)} rows", wide, left, training.deadline.earlier(2.0 * last), 0)
         center_inputs(model, regression.x)
         best = min(best, judged(SOME_ROWS), key=lambda each: each.loss)

@@ -31,10 +31,13 @@ class LoaderObjective(WeightSpaceObjective):
         is_parted = executor is not None and not isinstance(loader, Source)
         (x, y, noise), self.count = first_pass(_AllParts(loader) if is_parted else loader)
         self.loader, self.executor = loader, executor
-        super().__init__(model, x, y, noise, is_lazy=True)
+        super().__init__(model, x, y, noise)
         if not model.sums_hold:
             with torch.no_grad(), quiet():
                 self.fitted()
+
+    def evidence_of_all(self) -> Tensor:
+        return self.fitted().log_marginal_likelihood()
 
     def read_rows(self) -> None:
         if self.executor is not None:

@@ -103,14 +103,14 @@ def _weight_space(task: Task, strategy: Maximization) -> tuple[Objective, Maximi
         return WeightSpaceObjective(model, x, y, noise), GridEvidence(initialize=strategy.initialize)
     is_large = isinstance(x, Tensor) and x.dim() == 2 and len(x) > SMALL
     if isinstance(strategy, Auto) and (is_large or model.block_size is not None):
-        objective = WeightSpaceObjective(model, x, y, noise, is_lazy=True)
+        objective = WeightSpaceObjective(model, x, y, noise)
         try:
             if exact_regression(objective).is_plain:
                 return objective, strategy if is_large else Subset()
         except ValueError:
             pass
     chosen = Evidence() if isinstance(strategy, Auto) else strategy
-    return WeightSpaceObjective(model, x, y, noise, is_lazy=not isinstance(chosen, Evidence)), chosen
+    return WeightSpaceObjective(model, x, y, noise), chosen
 
 
 def _exact(task: Task, strategy: Maximization) -> tuple[Objective, Maximization]:

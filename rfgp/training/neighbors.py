@@ -31,9 +31,6 @@ class NeighborObjective(WeightSpaceObjective):
     quantity = "log density of rows given those near them"
     value = math.nan
 
-    def __init__(self, model: Any, x: Any, y: Any, noise: Any) -> None:
-        super().__init__(model, x, y, noise, is_lazy=True)
-
     def start(self) -> None:
         """Set parameters with default values from the data."""
         start_from_data(self.model, self.model.covar_module.exact_kernel, self.x, self.moments)

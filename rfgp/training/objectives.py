@@ -22,16 +22,15 @@ from .._support import checks
 from .._support.gpytorch_names import CHOLESKY_ALWAYS, class_regressions
 from ..approximation.grid_choice import MOST_FEATURES
 from ..approximation.grid_kernel import grids_in, regrid
-from ..approximation.reference_tensor import reference_tensor
 from ..approximation.width_warning import quiet
 from ..data.batches import Batch
 from ..data.row_noise import WeightedNoise, noise_parts
-from ..inference import noise_model
-from ..inference.sums.mean_basis import basis
 from ..kernels.observation import check_observed_mean
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..models import WeightSpaceGP
-from ..models.weight_space.row_summation import checked_rows
+from ..models.weight_space.imputation import needs_imputation
+from ..models.weight_space.predictor import log_evidence
+from ..models.weight_space.row_summation import check_rows
 from .moments import DataMoments, data_moments
 from .starts import random_rows
 
@@ -128,17 +127,16 @@ class Objective(abc.ABC):
 class WeightSpaceObjective(Objective):
     """Evidence of a weight-space model, with statistics computed anew for every set of parameters."""
 
-    def __init__(self, model: WeightSpaceGP, x: Any, y: Any, noise: Any, is_lazy: bool = False) -> None:
+    def __init__(self, model: WeightSpaceGP, x: Any, y: Any, noise: Any) -> None:
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             got = ", ".join(type(value).__name__ for value in (x, y))
             raise ValueError(f"expected tensors x and y for a WeightSpaceGP, got {got}; call fit(model, x, y)")
         self.model, self.x, self.y, self.noise = model, x, y, noise
         self.is_read = False
-        with torch.no_grad(), quiet():
-            if is_lazy or model.sums_hold:
-                self._check()
-            else:
-                model.condition(x, y, noise)
+        with torch.no_grad(), quiet(), model.nothing_lost_on_error():
+            self.rows = check_rows(model, x, y, noise, is_all=True)
+            model.covar_module.scalar_features(x[:1])
+            self.is_imputed = needs_imputation(model, x, y)
 
     @property
     def can_take_rows(self) -> bool:
@@ -162,8 +160,8 @@ class WeightSpaceObjective(Objective):
         """The number of rows, times the variance of the function over that of the noise."""
         kernel = self.model.covar_module
         x, y, noise = self.data(random_rows(len(self.x), _SAMPLE))
-        rows = checked_rows(self.model, x, y, noise, is_measured=True)
-        smallest = self.model.measured_noise.smallest(rows)
+        noise_model = self.model.measured_noise
+        smallest = noise_model.smallest(noise_model.weigh(check_rows(self.model, x, y, noise).observations))
         return self.num_rows * float(kernel.exact_kernel(x[:1], diag=True).max()) / smallest
 
     def remarks(self) -> list[str]:
@@ -177,16 +175,6 @@ class WeightSpaceObjective(Objective):
 
     def read_again(self) -> None:
         self.is_read = False
-
-    def _check(self) -> None:
-        """Check all rows without their statistics, and let maps that wait for inputs be made."""
-        kernel, x = self.model.covar_module, checks.finite(checks.inputs(self.x))
-        if x.dim() != 2:
-            raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
-        checks.same_kind(x, reference_tensor(kernel, x), "x", "the kernel")
-        kernel.scalar_features(x[:1])
-        noise = noise_model(self.model.likelihood, self.model.num_outputs if kernel.has_output_factor else None)
-        noise.rows(x, self.y, noise_parts(self.noise)[0], basis(self.model.mean_module, x), True)
 
     @property
     def outputs(self) -> Tensor:
@@ -211,8 +199,17 @@ class WeightSpaceObjective(Objective):
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         with quiet():
-            model = self.fitted() if rows is None else self.model.condition(*self.data(rows))
-            return model.log_marginal_likelihood()
+            if rows is None:
+                return self.evidence_of_all()
+            if self.model.sums_hold or self.is_imputed:
+                return self.model.condition(*self.data(rows)).log_marginal_likelihood()
+            return log_evidence(self.model, self.rows.take(rows))
+
+    def evidence_of_all(self) -> Tensor:
+        """The log evidence of all rows."""
+        if self.model.sums_hold or self.is_imputed:
+            return self.fitted().log_marginal_likelihood()
+        return log_evidence(self.model, self.rows)
 
     def finish(self) -> Tensor:
         return self.fitted().log_marginal_likelihood()

@@ -32,7 +32,7 @@ def form(noise, x, y):
     kernel.base_kernel.base_kernel.lengthscale = 0.3
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
     likelihood.noise = noise
-    return exact_regression(WeightSpaceObjective(rfgp.WeightSpaceGP(kernel, likelihood), x, y, None, is_lazy=True))
+    return exact_regression(WeightSpaceObjective(rfgp.WeightSpaceGP(kernel, likelihood), x, y, None))
 
 
 def test_a_noise_that_is_right_is_kept():

@@ -79,7 +79,7 @@ def test_values_and_gradients_are_those_of_dense_algebra(name):
 
 def narrow(model, arguments, rows):
     """The narrow objective of a weight-space model, and the exact form that it has."""
-    objective = WeightSpaceObjective(model, *arguments, is_lazy=True)
+    objective = WeightSpaceObjective(model, *arguments)
     form = exact_regression(objective)
     return BlockObjective(form, rows, objective.moments), form
 

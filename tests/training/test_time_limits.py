@@ -11,7 +11,7 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 import rfgp
 from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from rfgp.sklearn import RandomFeatureGPRegressor, model_size
-from rfgp.training import costs, methods, session, timing
+from rfgp.training import costs, methods, objectives, session, timing
 from rfgp.training.minibatches import MinibatchTraining
 
 ROWS, PER_ROW, GRADIENT = 600, 0.01, 10.0
@@ -33,11 +33,18 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that every fit of a model moves."""
+    """A clock that every fit and every evidence of a model moves."""
     made = Clock()
     monkeypatch.setattr(timing, "clock", made)
     for kind in (WeightSpaceGP, LaplaceGP):
         monkeypatch.setattr(kind, "condition", slow(kind.condition, made))
+    evidence = objectives.log_evidence
+
+    def slow_evidence(of_model, checked):
+        made.spend(len(checked.x), torch.is_grad_enabled())
+        return evidence(of_model, checked)
+
+    monkeypatch.setattr(objectives, "log_evidence", slow_evidence)
     return made
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from ..._support.gpytorch_names import constant_of, diagonal_of
 from ...inference.noise import CorrelatedNoise, IndependentNoise, KnownNoise, Targets
 from ...inference.noise.base import unit_matrices
+from ...inference.noise.targets import Observations
 from ...inference.sums.rows import Rows
 
 
@@ -64,7 +65,7 @@ class ConstantNoise(OperatorNoise):
             if is_diagonal
             else CorrelatedNoise(targets, lambda: covariance)
         )
-        rows = model.weigh(columns, observed)
+        rows = model.weigh(Observations(columns, observed))
         return rows, model.precisions(rows.num_groups)
 
     def solve(self, rows: Tensor) -> Tensor:
@@ -90,7 +91,8 @@ class NoiseByRow(OperatorNoise):
         self.num_outputs = by_row.shape[-1]
 
     def weigh(self, columns: Tensor, observed: Tensor | None) -> tuple[Rows, list[Tensor | None]]:
-        rows = KnownNoise(Targets(self.num_outputs, has_columns=True)).weigh(columns, observed, self.by_row)
+        noise = KnownNoise(Targets(self.num_outputs, has_columns=True))
+        rows = noise.weigh(Observations(columns, observed, self.by_row))
         return rows, [*unit_matrices(self.num_outputs, self.by_row.device)]
 
     def solve(self, rows: Tensor) -> Tensor:

@@ -31,7 +31,7 @@ _TOLERANCE = 1e-4
 """Up to which share of its first value the gradient of a posterior may be left at its mean."""
 
 
-def check_rows(statistics: SufficientStatistics, rows: Rows) -> None:
+def check_summed(statistics: SufficientStatistics, rows: Rows) -> None:
     """Raise a ValueError where rows are not as many as those of the statistics, in every group."""
     counts = (rows.all_weights() != 0).sum(0).to(statistics.count)
     if len(counts) != len(statistics.count) or not torch.equal(counts, statistics.count):

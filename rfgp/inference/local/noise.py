@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..noise import NoiseModel
+from ..noise.targets import Observations
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
 
@@ -17,8 +18,11 @@ class WhitenedNoise(NoiseModel):
         super().__init__(noise.targets)
         self.noise = noise
 
-    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
-        return self.noise.rows(x, y, noise, basis, is_all)
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
+        return self.noise.observations(x, y, noise, basis, is_all)
+
+    def _weigh(self, observations: Observations) -> Rows:
+        return self.noise.weigh(observations._replace(weights=None))
 
     def precisions(self, num_groups: int) -> list[Tensor | None]:
         return [None if p is None else torch.ones_like(p) for p in self.noise.precisions(num_groups)]

@@ -17,14 +17,15 @@ from ..posterior.normal_equations import Equations, Group, NormalEquations, Weig
 from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
-from .targets import Targets
+from .targets import Observations, Targets
 
 
 class NoiseModel(abc.ABC):
     """The noise model of a likelihood: it groups rows by the precision of their T outputs.
 
     Rows of one group share a scalar Gram matrix. Residuals are linear in known columns: the targets y and the basis of
-    the mean function. A subclass defines ``rows`` and ``precisions``, and is :func:`registered` for its likelihoods.
+    the mean function. A subclass defines ``observations``, ``_weigh`` and
+    ``precisions``, and is :func:`registered` for its likelihoods.
 
     :param targets: the required form of the targets.
 
@@ -56,8 +57,8 @@ class NoiseModel(abc.ABC):
         return GramStatistics
 
     @abc.abstractmethod
-    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
-        """Checked rows.
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
+        """Checked targets and noise.
 
         :param x: inputs, (N, d).
         :param noise: noise variances that were given beside the targets y.
@@ -66,11 +67,18 @@ class NoiseModel(abc.ABC):
         :raises ValueError: for rows that do not suit the likelihood.
         """
 
-    def weighted_rows(
-        self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool, weights: Tensor
-    ) -> Rows:
-        """:meth:`rows` whose noise is divided by weights (N,)."""
-        return self.rows(x, y, noise, basis, is_all).weighted(weights)
+    @abc.abstractmethod
+    def _weigh(self, observations: Observations) -> Rows:
+        """Rows without regard to the weights."""
+
+    def weigh(self, observations: Observations) -> Rows:
+        """Rows by the precision of their outputs, at the present parameters."""
+        rows = self._weigh(observations)
+        return rows if observations.weights is None else rows.weighted(observations.weights)
+
+    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+        """Checked rows, for the arguments of :meth:`observations`."""
+        return self.weigh(self.observations(x, y, noise, basis, is_all))
 
     @property
     def has_one_covariance(self) -> bool:

@@ -20,7 +20,7 @@ from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel, registered, residual_columns
-from .targets import Targets
+from .targets import Observations, Targets
 
 MANY_CLASSES = 32
 """From how many classes on the rows of a class are held in place of its Gram matrix, while they are few."""
@@ -66,19 +66,20 @@ class ClassLabels(NoiseModel):
         is_known = isinstance(likelihood, DirichletClassificationLikelihood) and not targets.has_columns
         return cls(targets, likelihood) if is_known else None
 
-    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
         if noise is not None:
             raise ValueError("expected no noise for class labels, got some; the likelihood computes it from the labels")
         labels = checks.labels(y, x, self.num_systems)
-        columns = torch.cat([basis.new_ones(len(basis), 1), basis], dim=-1)
-        return Rows(columns, groups=labels, num_groups=self.num_systems)
+        return Observations(torch.cat([basis.new_ones(len(basis), 1), basis], dim=-1), labels=labels)
 
-    def weighted_rows(
-        self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool, weights: Tensor
-    ) -> Rows:
-        rows = self.rows(x, y, noise, basis, is_all)
-        if self._residual is None:
-            return rows.weighted(weights)
+    def _weigh(self, observations: Observations) -> Rows:
+        return Rows(observations.columns, groups=observations.labels, num_groups=self.num_systems)
+
+    def weigh(self, observations: Observations) -> Rows:
+        weights = observations.weights
+        if weights is None or self._residual is None:
+            return super().weigh(observations)
+        rows = self._weigh(observations)
         is_in = torch.nn.functional.one_hot(rows.group_numbers, self.num_systems).bool()
         level = self._level(weights.device)
         inside, outside = (torch.stack(part) - level for part in zip(*self._variances(weights.device), strict=True))

@@ -13,7 +13,7 @@ from ...likelihoods.complex_gaussian import ComplexGaussianLikelihood, ComplexNo
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel, registered
-from .targets import Targets, complete, noise_of_observed
+from .targets import Observations, Targets, complete, noise_of_observed
 
 
 @registered(ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood)
@@ -51,15 +51,20 @@ class ComplexParts(NoiseModel):
             )
         return cls(likelihood)
 
-    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
         if not checks.tensor(y, "y").is_complex():
             raise ValueError(f"expected complex targets, got {y.dtype}; use torch.complex(real, imaginary)")
         values, observed = complete(y)
         parts = torch.view_as_real(checks.targets(values, x).resolve_conj())
         columns = torch.cat([parts, basis.to(parts.dtype)], dim=-1)
-        variances = self._variances(x, y, noise, observed, is_all)
+        return Observations(columns, observed, self._variances(x, y, noise, observed, is_all))
+
+    def _weigh(self, observations: Observations) -> Rows:
+        columns, observed, variances, *_ = observations
         if variances is None:
-            return Rows(columns, None if observed is None else observed.to(parts.dtype).unsqueeze(-1))
+            return Rows(columns, None if observed is None else observed.to(columns.dtype).unsqueeze(-1))
+        learned = self.likelihood.second_noise_covar
+        variances = variances if learned is None else variances + learned.noise.double()
         weights, log_noise = 1.0 / variances, variances.log()
         if observed is not None:
             weights, log_noise = (torch.where(observed, values, 0.0) for values in (weights, log_noise))
@@ -68,7 +73,7 @@ class ComplexParts(NoiseModel):
     def _variances(
         self, x: Tensor, y: Tensor, noise: Tensor | None, observed: Tensor | None, is_all: bool
     ) -> Tensor | None:
-        """The known noise variances of the rows, (N,), in float64, with what is learned beside them."""
+        """The known noise variances of the rows, (N,), in float64."""
         if not self.is_fixed:
             if noise is not None:
                 raise ValueError(
@@ -81,9 +86,7 @@ class ComplexParts(NoiseModel):
             raise ValueError(
                 f"expected the noise of {len(y)} rows, got a likelihood that knows {fixed.shape[-1]}; pass noise="
             )
-        variances = checks.noise(noise_of_observed(fixed, observed), x).double()
-        extra = self.likelihood.second_noise_covar
-        return variances if extra is None else variances + extra.noise.double()
+        return checks.noise(noise_of_observed(fixed, observed), x).double()
 
     def _covariance(self) -> Tensor:
         """The covariance (2, 2) of the parts of noise of weight one, in float64."""

@@ -15,7 +15,7 @@ from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel, registered
-from .targets import Targets
+from .targets import Observations, Targets
 
 
 @registered(MultitaskGaussianLikelihood)
@@ -36,13 +36,13 @@ class CorrelatedNoise(NoiseModel):
             return None
         return cls(targets, functools.partial(_task_covariance, likelihood))
 
-    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
         if noise is not None:
             raise ValueError("expected no noise for a likelihood that learns its covariance, got some; leave it out")
-        return self.weigh(*self.targets.columns(x, y, basis))
+        return self.targets.columns(x, y, basis)
 
-    def weigh(self, columns: Tensor, observed: Tensor | None) -> Rows:
-        """Rows of columns (N, K) whose outputs are observed where it is said, (N, T)."""
+    def _weigh(self, observations: Observations) -> Rows:
+        columns, observed = observations[:2]
         if observed is None:
             patterns = torch.ones(1, self.num_outputs, dtype=torch.bool, device=columns.device)
             numbers = torch.zeros(len(columns), dtype=torch.long, device=columns.device)

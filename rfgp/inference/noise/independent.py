@@ -15,7 +15,7 @@ from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel, registered, unit_matrices
-from .targets import Targets
+from .targets import Observations, Targets
 
 
 @registered(GaussianLikelihood, MultitaskGaussianLikelihood)
@@ -46,16 +46,16 @@ class IndependentNoise(NoiseModel):
         kind = targets._replace(is_complex=isinstance(likelihood, ComplexGaussianLikelihood))
         return cls(kind, functools.partial(_common_variance, likelihood, targets.num_outputs))
 
-    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
         if noise is not None:
             other = "MultitaskFixedNoise" if self.targets.has_columns else "FixedNoise"
             raise ValueError(
                 f"expected no noise for a likelihood that learns it, got some; use {other}GaussianLikelihood"
             )
-        return self.weigh(*self.targets.columns(x, y, basis))
+        return self.targets.columns(x, y, basis)
 
-    def weigh(self, columns: Tensor, observed: Tensor | None) -> Rows:
-        """Rows of columns (..., N, K) whose outputs are observed where it is said, (..., N, T)."""
+    def _weigh(self, observations: Observations) -> Rows:
+        columns, observed = observations[:2]
         if observed is None:
             return Rows(columns)
         return Rows(columns, observed.to(columns.real.dtype), num_groups=self.num_outputs)

@@ -13,7 +13,7 @@ from ...likelihoods import FixedNoiseComplexGaussianLikelihood, MultitaskFixedNo
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel, registered, unit_matrices
-from .targets import Targets, noise_of_observed
+from .targets import Observations, Targets, noise_of_observed
 
 
 @registered(FixedNoiseGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood)
@@ -36,15 +36,17 @@ class KnownNoise(NoiseModel):
             targets = targets._replace(is_complex=True)
         return cls(targets, likelihood) if is_several or is_single else None
 
-    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
-        columns, observed = self.targets.columns(x, y, basis)
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
+        columns, observed, *_ = self.targets.columns(x, y, basis)
         variances = self._checked(self._noise(y, noise, is_all).to(x) if noise is None else noise, x, observed)
-        if self.likelihood.second_noise_covar is not None:
-            variances = variances + self.likelihood.second_noise_covar.noise.double()
-        return self.weigh(columns, observed, variances)
+        return Observations(columns, observed, variances)
 
-    def weigh(self, columns: Tensor, observed: Tensor | None, variances: Tensor) -> Rows:
-        """Rows of columns (..., N, K) whose outputs are observed where it is said, (..., N, T), with so much noise."""
+    def _weigh(self, observations: Observations) -> Rows:
+        columns, observed, variances, *_ = observations
+        if variances is None:
+            raise ValueError("expected known noise variances of the rows, got none; pass noise=")
+        learned = getattr(self.likelihood, "second_noise_covar", None)
+        variances = variances if learned is None else variances + learned.noise.double()
         weights, log_noise = 1.0 / variances, variances.log()
         if observed is not None:
             weights, log_noise = (torch.where(observed, values, 0.0) for values in (weights, log_noise))

@@ -14,6 +14,7 @@ from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel
 from .class_labels import ClassLabels
 from .correlated import padded, selection_of
+from .targets import Observations
 
 Pattern = tuple[bool, ...]
 _MOST_PATTERNS = 4
@@ -58,14 +59,16 @@ class RaisedNoise(NoiseModel):
 
     # Rows
 
-    def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:
-        rows = self.measured.rows(x, y, noise, basis, is_all)
-        return self._by_covariance(rows) if self.measured.has_one_covariance else self._by_row(rows)
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
+        return self.measured.observations(x, y, noise, basis, is_all)
 
-    def weighted_rows(
-        self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool, weights: Tensor
-    ) -> Rows:
-        return self._by_row(self.measured.rows(x, y, noise, basis, is_all).weighted(weights))
+    def _weigh(self, observations: Observations) -> Rows:
+        rows = self.measured.weigh(observations)
+        is_common = self.measured.has_one_covariance and observations.weights is None
+        return self._by_covariance(rows) if is_common else self._by_row(rows)
+
+    def weigh(self, observations: Observations) -> Rows:
+        return self._weigh(observations)
 
     def _by_covariance(self, rows: Rows) -> Rows:
         """Rows by which of their outputs are observed."""

@@ -11,6 +11,7 @@ from torch import Tensor
 from ...approximation.input_scales import input_scales
 from ...inference.local import LocalRows
 from ...inference.local.systems_of import needs_cells
+from ...inference.noise.targets import Observations
 from ...inference.sums.rows import Rows
 from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...linalg.row_search import row_numbers
@@ -30,9 +31,11 @@ class BlockSums(RowSums):
     patterns, some_rows, training_rows, input_bounds = (), None, None, None
 
     @classmethod
-    def of(cls, model: Any, x: Tensor, rows: Any, product_dtype: torch.dtype) -> Self:
-        """Rows in blocks of at most ``model.block_size``, without sums; inputs keep their blocks during training."""
-        before = None if model.conditioned is None else model.conditioned.sums.local
+    def of(cls, model: Any, x: Tensor, rows: Rows, product_dtype: torch.dtype, before: LocalRows | None = None) -> Self:
+        """Rows in blocks of at most ``model.block_size``, without sums.
+
+        :param before: rows whose blocks are kept where inputs are the same and gradients run.
+        """
         has_cells = needs_cells(model.covar_module, model.noise, rows)
         return cls(local_rows(model, x, rows, before, has_cells), product_dtype)
 
@@ -76,7 +79,7 @@ class BlockSums(RowSums):
         """The same rows with every observed cell of several outputs as a row, without sums; see :class:`CellSystem`."""
         if self.local.has_cells:
             return self
-        rows = model.noise.weigh(self.local.columns, None).weighted(1.0 / self.local.variances)
+        rows = model.noise.weigh(Observations(self.local.columns, weights=1.0 / self.local.variances))
         local = local_rows(model, self.local.x, rows, None, True)
         local.powers = self.local.powers.repeat_interleave(model.noise.num_outputs)
         return dataclasses.replace(self, local=local, draws=())

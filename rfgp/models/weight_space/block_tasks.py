@@ -16,7 +16,7 @@ from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...passes.partitions import Partition
 from ...passes.tasks import one_thread, pickled, results
 from ...passes.tree_sum import TreeSum
-from .row_summation import checked_rows
+from .row_summation import check_rows
 
 BLOCK_ROWS = 8192
 """How many rows the blocks of a task have together, about."""
@@ -76,7 +76,7 @@ def _pickled_rows(model: bytes, parts: bytes) -> bytes:
         return pickle.dumps(None)
     with torch.no_grad():
         rows = joined(found)
-        checked_rows(pickle.loads(model), *rows)
+        check_rows(pickle.loads(model), *rows)
     return pickle.dumps(rows)
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...linalg import row_chunks
 from ...linalg.conjugate_gradients import ConjugateGradients
-from .row_summation import checked_rows, last, running_sums
+from .row_summation import check_rows, feature_sums, weighed_rows
 from .row_sums import FeatureSums
 
 _MOST_WEIGHTS = 8192
@@ -45,7 +45,8 @@ def imputed(model: Any, x: Tensor, y: Tensor, noise: Tensor | None, before: Feat
     if before is None and bool(missing.all(0).any()):
         raise ValueError("expected at least one observed target of every output, got NaN only; leave it out")
     start, scale = torch.where(missing, y.nanmean(0).nan_to_num(0.0), y), float(y[~missing].std(correction=0)) or 1.0
-    rows = checked_rows(model, x, start, noise, is_all=True)
+    checked = check_rows(model, x, start, noise, is_all=True)
+    rows = weighed_rows(model, checked)
     zero = torch.zeros(y.shape[-1], y.shape[-1], dtype=torch.float64, device=y.device)
     of_groups = [zero if precision is None else precision for precision in model.noise.precisions(rows.num_groups)]
     weigh, precisions = _precision(of_groups, rows.all_weights())
@@ -55,7 +56,7 @@ def imputed(model: Any, x: Tensor, y: Tensor, noise: Tensor | None, before: Feat
         """The targets with other values (n,) added to the missing ones."""
         return start.masked_scatter(missing, start[missing] + values.to(start))
 
-    sums = last(running_sums(model, [(x, start, noise)], is_all=True))
+    sums = feature_sums(model, checked)
     sums = sums if before is None else before.merge(sums, model)
     regression = model.regression()
     factor, posterior = regression.factor(), regression.posterior(sums.draws[0])

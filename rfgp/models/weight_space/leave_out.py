@@ -10,7 +10,7 @@ from torch import Tensor
 from ..._support import checks
 from ...inference import LeaveGroupOut, LeaveOneOut
 from ...inference.leave_out import leave_out as inference
-from ...inference.leave_out.left_out_rows import LeftOutRows, check_rows, other_rows
+from ...inference.leave_out.left_out_rows import LeftOutRows, check_summed, other_rows
 from ...inference.local import LocalRegression, SystemRegression
 from ...inference.local.cells import CellRegression
 from ...inference.local.left_out_blocks import LeftOutBlocks
@@ -22,7 +22,7 @@ from ...inference.sums.wide_grids import check_not_wide
 from ..folds import folds
 from .block_sums import BlockSums
 from .conditioned import sums_with_rows
-from .row_summation import checked_rows, prepared_rows
+from .row_summation import check_rows, dtype_of_products, weighed_rows
 
 
 class LeaveOutFunctions:
@@ -77,10 +77,12 @@ def _left_out(
     sums = sums_with_rows(model)
     check_not_wide(model.covar_module, model.noise, "predictions without some rows")
     with model.nothing_lost_on_error():
-        rows, _, dtype = prepared_rows(model, x, y, noise, is_all=True)
+        checked = check_rows(model, x, y, noise, is_all=True)
+        rows = weighed_rows(model, checked)
+        dtype = dtype_of_products(model, x, rows)
         regression = model.regression()
         if isinstance(regression, LocalRegression | SystemRegression):
-            others = BlockSums.of(model, x, rows, dtype)
+            others = BlockSums.of(model, x, rows, dtype, sums.local)
             if isinstance(regression, CellRegression):
                 others = others.with_cells(model)
             numbers = sums.numbers_of(others)
@@ -93,13 +95,13 @@ def _left_out(
             if isinstance(regression, SystemRegression):
                 return rows, [LeftOutSystems(regression, x, numbers, posterior, dtype)], None
             return rows, [LeftOutBlocks(regression, x, numbers, sums.draws[0], posterior, dtype)], None
-        check_rows(sums.draws[0], rows)
+        check_summed(sums.draws[0], rows)
         residual = model.summed_residual
         draws = [
             LeftOutRows(draw.regression(), model.noise, x, rows, residual, draw.weight_posterior(), dtype)
             for draw in (model, *model.further_draws.of(model))
         ]
-        measured = checked_rows(model, x, y, noise, is_all=True, is_measured=True)
+        measured = model.measured_noise.weigh(checked.observations)
         return measured, list(draws), model.features.residual_covariance(x)
 
 

@@ -19,6 +19,7 @@ from ...inference import GaussianPosterior, NoiseModel, PointMixture, PointPredi
 from ...inference.local import (
     LocalPoints,
     LocalRegression,
+    LocalRows,
     SystemRegression,
     WhitenedNoise,
     regression_of,
@@ -39,6 +40,8 @@ from ..refused_gradients import refusing
 from ..snapshot import Snapshot, Snapshots
 from .conditioned import checked, conditioned_of, summed_parameters, summed_state
 from .further_draws import functions_of_random_draws
+from .row_summation import CheckedRows, block_rows, feature_sums
+from .row_sums import RowSums
 
 Points = PointPredictor | LocalPoints | PointMixture | PosteriorPoints
 
@@ -77,14 +80,8 @@ class Predictor:
         )
 
     def _regression(self, model: Any, kernel: Any, mean: Mean) -> Regression:
-        noise: NoiseModel = model.noise
-        if noise.is_of_parts:
-            return ComplexRegression(kernel, mean, noise, model.has_grid)
         local = None if model.conditioned is None else model.conditioned.sums.local
-        if local is not None:
-            return regression_of(kernel, mean, noise, local, model.num_neighbors)
-        noise = WhitenedNoise(noise) if model.is_whitened else noise
-        return Regression(kernel, mean, noise, model.residual == "vfe", model.has_grid)
+        return regression_on(model, local, kernel, mean)
 
     def prior_regression(self, model: Any) -> Regression:
         """How weights become functions, whatever the rows are, of a snapshot."""
@@ -129,6 +126,17 @@ class Predictor:
         if has_series(regression, posterior):
             return GridPointPredictor(regression, posterior, dtype)
         return PointPredictor(regression, posterior, dtype) if has_point_predictor(regression, posterior) else None
+
+
+def regression_on(model: Any, local: LocalRows | None, kernel: Any, mean: Mean) -> Regression:
+    """How statistics become posteriors, of rows in blocks or others, with a kernel and a mean like those of a model."""
+    noise: NoiseModel = model.noise
+    if noise.is_of_parts:
+        return ComplexRegression(kernel, mean, noise, model.has_grid)
+    if local is not None:
+        return regression_of(kernel, mean, noise, local, model.num_neighbors)
+    noise = WhitenedNoise(noise) if model.is_whitened else noise
+    return Regression(kernel, mean, noise, model.residual == "vfe", model.has_grid)
 
 
 def _tracks() -> bool:
@@ -201,6 +209,26 @@ def log_marginal_likelihood(model: Any) -> Tensor:
         evidence = refusing(evidence, summed_parameters(model))
     further = [draw.log_marginal_likelihood() for draw in model.further_draws.of(model)]
     return torch.stack([evidence, *further]).mean() if further else evidence
+
+
+def log_evidence(model: Any, rows: CheckedRows) -> Tensor:
+    """The log evidence of checked rows at the present parameters, (); the model stays conditioned on what it is.
+
+    Rows of a model with blocks remember their blocks.
+    """
+    if model.block_size is None:
+        sums: RowSums = feature_sums(model, rows)
+    else:
+        sums = block_rows(model, rows).summed(model)
+        rows.local = sums.local
+    draws = [model, *(model.further_draws.begin(model) if len(sums.draws) > 1 else [])]
+    evidence = [
+        regression_on(draw, sums.local, draw.covar_module, draw.mean_module).log_marginal_likelihood(
+            statistics, sums.training_rows
+        )
+        for draw, statistics in zip(draws, sums.draws, strict=True)
+    ]
+    return evidence[0] if len(evidence) == 1 else torch.stack(evidence).mean()
 
 
 def function_draws(model: Any, count: int, prior: bool) -> FunctionDraws:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import collections
+import dataclasses
+import functools
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -12,7 +14,9 @@ from torch import Tensor
 from ..._support import checks
 from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import Batch, joined
-from ...data.row_noise import RowNoise, WeightedNoise, noise_parts
+from ...data.row_noise import RowNoise, noise_parts
+from ...inference.local import LocalRows
+from ...inference.noise.targets import Observations
 from ...inference.posterior.regression import check_size
 from ...inference.sums.accumulation import accumulate
 from ...inference.sums.mean_basis import basis
@@ -26,10 +30,34 @@ from .rounding import warn_of_rounding
 from .row_sums import FeatureSums, RowSums, checked_finite, input_bounds, joined_bounds
 
 
-def checked_rows(
-    model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool = False, is_measured: bool = False
-) -> Rows:
-    """Checked rows as the noise model sees them, or if ``is_measured`` with the noise of the likelihood alone.
+@dataclasses.dataclass
+class CheckedRows:
+    """Rows that a model has checked, from which their sums at any parameters follow.
+
+    :param is_all: whether there are no others in the sums, which may keep these for digits at tiny noise.
+    :param local: the blocks in which they were summed last, for a model with blocks.
+    """
+
+    x: Tensor
+    y: Tensor
+    noise: RowNoise
+    observations: Observations
+    is_all: bool = False
+    local: LocalRows | None = None
+
+    @functools.cached_property
+    def bounds(self) -> Tensor:
+        """Bounds of the inputs."""
+        return input_bounds(self.x)
+
+    def take(self, rows: Tensor) -> CheckedRows:
+        """Some of the rows."""
+        noise = None if self.noise is None else self.noise[rows]
+        return CheckedRows(self.x[rows], self.y[rows], noise, self.observations.take(rows), self.is_all)
+
+
+def check_rows(model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool = False) -> CheckedRows:
+    """Rows of which a model can make sums; a ValueError for others.
 
     :param is_all: whether the likelihood may know their noise.
     """
@@ -39,18 +67,26 @@ def checked_rows(
         raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
     kernel = model.covar_module
     checks.same_kind(x, reference_tensor(kernel, x), "x", "the kernel")
-    has_outputs = kernel.has_output_factor
-    if has_outputs:
+    if kernel.has_output_factor:
         with torch.no_grad():
             kernel.scalar_features(x[:1])
-    variances, weights = noise_parts(noise) if isinstance(noise, WeightedNoise) else (noise, None)
-    noise_model = model.measured_noise if is_measured else model.noise
-    parts = x, y, variances, basis(model.mean_module, x), is_all
-    rows: Rows = noise_model.rows(*parts) if weights is None else noise_model.weighted_rows(*parts, weights)
+    variances, weights = noise_parts(noise)
+    observations = model.noise.observations(x, y, variances, basis(model.mean_module, x), is_all)
     warn_of_rounding(kernel, x, y)
-    if has_outputs:
-        check_size(model.features.output_factor(), rows.num_groups)
-    return rows
+    return CheckedRows(x, y, noise, observations._replace(weights=weights), is_all)
+
+
+def weighed_rows(model: Any, rows: CheckedRows) -> Rows:
+    """Checked rows as the noise model sees them at the present parameters."""
+    weighed: Rows = model.noise.weigh(rows.observations)
+    if model.covar_module.has_output_factor:
+        check_size(model.features.output_factor(), weighed.num_groups)
+    return weighed
+
+
+def checked_rows(model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool = False) -> Rows:
+    """:func:`check_rows`, as the noise model sees them."""
+    return weighed_rows(model, check_rows(model, x, y, noise, is_all))
 
 
 def dtype_of_products(model: Any, x: Tensor, rows: Rows) -> torch.dtype:
@@ -70,11 +106,8 @@ def _largest_variance(model: Any, x: Tensor) -> float:
     return model.regression().factor().largest_square(features)
 
 
-def prepared_rows(
-    model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool = False
-) -> tuple[Rows, Rows, torch.dtype]:
-    """Checked rows, the same with room for the variance that the features lack, and the dtype of products."""
-    rows = checked_rows(model, x, y, noise, is_all)
+def summed_rows(model: Any, x: Tensor, rows: Rows) -> tuple[Rows, torch.dtype]:
+    """Rows with room for the variance that the features lack, and the dtype of products."""
     residual = None if model.residual == "none" else model.summed_residual
     if residual is not None and model.covar_module.residual_variance(x[:1].detach()) is None:
         raise ValueError(
@@ -82,54 +115,64 @@ def prepared_rows(
             'others, which estimate the whole kernel; use residual="none"'
         )
     with_residual = rows if residual is None else residual.prepared(rows, model.noise.variances(rows))
-    return rows, with_residual, dtype_of_products(model, x, rows)
+    return with_residual, dtype_of_products(model, x, rows)
 
 
-def added(
-    model: Any, total: SufficientStatistics | None, batch: Batch, is_all: bool = False
-) -> tuple[SufficientStatistics, Rows]:
-    """The statistics of one draw of the weights with the rows of a batch, and what these added."""
-    x = batch[0]
-    rows, with_residual, dtype = prepared_rows(model, *batch, is_all)
-    features, noise = model.features, model.noise
+def added(model: Any, total: SufficientStatistics | None, x: Tensor, rows: Rows) -> SufficientStatistics:
+    """The statistics of one draw of the weights with more rows."""
+    with_residual, dtype = summed_rows(model, x, rows)
     residual = None if model.residual == "none" else model.summed_residual
     grid = model.summed_grid if model.has_grid else None
-    total = accumulate(features, noise, x, with_residual, dtype, total, residual, grid)
-    return checked_finite(total, x, model.covar_module), rows
+    total = accumulate(model.features, model.noise, x, with_residual, dtype, total, residual, grid)
+    return checked_finite(total, x, model.covar_module)
 
 
-def running_sums(
-    model: Any, batches: Iterable[Batch], before: FeatureSums | None = None, is_all: bool = False
-) -> Iterator[FeatureSums]:
-    """The sums after every batch, on top of those before, which change; ``is_all``: one batch of all rows."""
-    models: list[Any] = [model]
+def feature_sums(model: Any, rows: CheckedRows, before: FeatureSums | None = None) -> FeatureSums:
+    """The sums over checked rows, on top of those before, which change."""
     sums = FeatureSums((None,) * model.num_draws) if before is None else before
-    keeps_rows = is_all and torch.is_grad_enabled() and not model.contains_noise and not model.sums_hold
+    keeps_rows = rows.is_all and torch.is_grad_enabled() and not model.contains_noise and not model.sums_hold
+    weighed = weighed_rows(model, rows)
+    draws = [added(model, sums.draws[0], rows.x, weighed)]
+    if model.num_draws > 1:
+        pairs = zip(model.further_draws.begin(model), sums.draws[1:], strict=True)
+        draws += [added(draw, total, rows.x, weighed) for draw, total in pairs]
+    return FeatureSums(
+        tuple(draws),
+        model.patterns,
+        _some_rows(model, sums.some_rows, rows.x, rows.y),
+        TrainingRows.of(rows.x, weighed, model.noise.num_outputs) if keeps_rows else None,
+        sums.num_rows + len(rows.x),
+        rows.bounds if sums.num_rows == 0 else joined_bounds(sums.input_bounds, rows.bounds),
+    )
+
+
+def running_sums(model: Any, batches: Iterable[Batch], before: FeatureSums | None = None) -> Iterator[FeatureSums]:
+    """The sums after every batch, on top of those before, which change."""
+    sums = before
     for batch in batches:
-        x, y, _ = batch
-        first, rows = added(model, sums.draws[0], batch, is_all)
-        if len(models) < model.num_draws:
-            models += model.further_draws.begin(model)
-        further = zip(models[1:], sums.draws[1:], strict=True)
-        bounds = input_bounds(x)
-        sums = FeatureSums(
-            (first, *(added(draw, total, batch, is_all)[0] for draw, total in further)),
-            model.patterns,
-            _some_rows(model, sums.some_rows, x, y),
-            TrainingRows.of(x, rows, model.noise.num_outputs) if keeps_rows else None,
-            sums.num_rows + len(x),
-            bounds if sums.num_rows == 0 else joined_bounds(sums.input_bounds, bounds),
-        )
+        sums = feature_sums(model, check_rows(model, *batch), sums)
         yield sums
 
 
+def block_rows(model: Any, rows: CheckedRows) -> BlockSums:
+    """Checked rows in blocks, without sums; inputs keep their blocks during training."""
+    weighed = weighed_rows(model, rows)
+    return BlockSums.of(model, rows.x, weighed, dtype_of_products(model, rows.x, weighed), rows.local)
+
+
 def sums_of(model: Any, batches: Iterable[Batch], is_all: bool = False) -> RowSums:
-    """The sums over batches of rows; rows for blocks are not summed yet."""
+    """The sums over batches of rows; rows for blocks are not summed yet.
+
+    :param is_all: whether there is one batch of all rows.
+    """
     if model.block_size is not None:
-        x, y, noise = joined(list(batches))
-        rows = checked_rows(model, x, y, noise, is_all)
-        return BlockSums.of(model, x, rows, dtype_of_products(model, x, rows))
-    return last(running_sums(model, batches, is_all=is_all))
+        rows = check_rows(model, *joined(list(batches)), is_all)
+        rows.local = None if model.conditioned is None else model.conditioned.sums.local
+        return block_rows(model, rows)
+    if is_all:
+        (batch,) = batches
+        return feature_sums(model, check_rows(model, *batch, is_all))
+    return last(running_sums(model, batches))
 
 
 def sums_without(model: Any, sums: Any, removed: Batch, beside: Batch, is_centered: bool = True) -> Any:

@@ -21,7 +21,7 @@ from ...linalg.frequency_grid import FrequencyGrid
 from ...passes.reducer import Summation
 from ..impropriety import SomeRows
 from .conditioned import summed_state
-from .row_summation import checked_rows, prepared_rows, running_sums
+from .row_summation import check_rows, running_sums, summed_rows, weighed_rows
 from .row_sums import FeatureSums, Patterns, joined_bounds, united
 
 
@@ -81,7 +81,7 @@ class FeatureSummation(Summation[FeatureSums]):
     def prepare(self, batch: Batch | None) -> None:
         if batch is not None:
             x, y, noise = batch
-            checked_rows(self.model, x, y, noise)
+            check_rows(self.model, x, y, noise)
             with torch.no_grad():
                 self.model.covar_module.scalar_features(x[:1])
         self.model.further_draws.begin(self.model)
@@ -223,9 +223,10 @@ class _SecondPass:
                     "expected batches without gradients of their own, got some that require them; pass tensors, "
                     "condition(x, y), for gradients in the data"
                 )
+            checked = check_rows(self.models[0], x, y, noise)
             for model, draw, of_draw in zip(self.models, self.draws, of_draws, strict=True):
                 with torch.enable_grad():
-                    _, rows, dtype = prepared_rows(model, x, y, noise)
+                    rows, dtype = summed_rows(model, x, weighed_rows(model, checked))
                 total = added_up(total, draw.gradients(of_draw, x, rows, dtype, inputs))
             count += len(x)
         if count != self.num_rows:
