@@ -1,4 +1,4 @@
-"""Seconds of the steps that every user takes, in two checkouts in turn.
+"""Processor seconds of the steps that every user takes, in two checkouts in turn.
 
 ``python benchmarks/steps.py BEFORE AFTER`` starts a process in each checkout and lets them take every step by turns; it
 prints the medians and the median ratio. One thread; run it alone.
@@ -117,10 +117,10 @@ def work() -> None:
     print("ready", flush=True)
     for line in sys.stdin:
         count, name = line.rstrip("\n").split(" ", 1)
-        begin = time.perf_counter()
+        begin = time.process_time()
         for _ in range(int(count)):
             steps[name]()
-        print((time.perf_counter() - begin) / int(count), flush=True)
+        print((time.process_time() - begin) / int(count), flush=True)
 
 
 def main() -> None:

@@ -16,8 +16,10 @@ _IS_QUIET = ContextVar("is_quiet", default=False)
 
 def warn_of_width(kernel: torch.nn.Module, text: str, stacklevel: int = 2) -> None:
     """Warn that a kernel has more features than training rows, the first time for it or a part of it."""
-    parts = [part for part in kernel.modules() if hasattr(part, "exact_kernel")]
-    if _IS_QUIET.get() or any(part in _ADVISED for part in parts):
+    if _IS_QUIET.get():
+        return
+    parts = [part for part in kernel.modules() if hasattr(type(part), "exact_kernel")]
+    if any(part in _ADVISED for part in parts):
         return
     _ADVISED.update(parts)
     warnings.warn(f"{text}: the exact kernel costs less", stacklevel=stacklevel + 1)

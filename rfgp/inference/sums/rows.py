@@ -94,6 +94,8 @@ class Rows(NamedTuple):
         """The numbers of rows of all groups, (G,), in float64."""
         if self.weights is not None and self.is_in_all_groups:
             return (self.weights.detach() != 0).sum(0).double()
+        if self.groups is None:
+            return torch.full((1,), len(self.targets), dtype=torch.float64, device=self.targets.device)
         return torch.bincount(self.group_numbers.long(), minlength=self.num_groups).double()
 
     @property
