@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from ...inference.sums.rows import Rows
 from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...linalg.row_search import row_numbers
 from .row_sums import FeatureSums, RowSums, check_left, checked_finite
+
+if TYPE_CHECKING:
+    from .model import WeightSpaceGP
 
 _RELATIVE_WEIGHT = 1e-9
 """Noise variances of rows that are looked for may differ by so much, relatively: weights are products of factors."""
@@ -31,7 +34,9 @@ class BlockSums(RowSums):
     patterns, some_rows, training_rows, input_bounds = (), None, None, None
 
     @classmethod
-    def of(cls, model: Any, x: Tensor, rows: Rows, product_dtype: torch.dtype, before: LocalRows | None = None) -> Self:
+    def of(
+        cls, model: WeightSpaceGP, x: Tensor, rows: Rows, product_dtype: torch.dtype, before: LocalRows | None = None
+    ) -> Self:
         """Rows in blocks of at most ``model.block_size``, without sums.
 
         :param before: rows whose blocks are kept where inputs are the same and gradients run.
@@ -44,19 +49,19 @@ class BlockSums(RowSums):
         """The number of rows."""
         return len(self.local.x)
 
-    def summed(self, model: Any, shift: Tensor | None = None) -> Self:
+    def summed(self, model: WeightSpaceGP, shift: Tensor | None = None) -> Self:
         """The sums over these rows; ``shift`` (K,), by default their mean, is subtracted from the columns."""
         systems = model.systems(self.local.has_cells)
         shift = systems.center(self.local.columns) if shift is None else shift
         statistics = self.local.statistics(systems, self.product_dtype, shift)
         return self._checked(statistics, self.local.detached())
 
-    def resummed(self, model: Any) -> Self:
+    def resummed(self, model: WeightSpaceGP) -> Self:
         """The sums over these rows, computed anew in float64."""
         rows = dataclasses.replace(self, product_dtype=model.product_dtype or torch.float64)
         return rows.summed(model)
 
-    def merge(self, other: BlockSums, model: Any) -> Self:
+    def merge(self, other: BlockSums, model: WeightSpaceGP) -> Self:
         if self.local.has_cells != other.local.has_cells:
             both = self.with_cells(model), other.with_cells(model)
             return both[0].summed(model).merge(both[1], model)
@@ -66,7 +71,7 @@ class BlockSums(RowSums):
             *self.local.updated(model.systems(self.local.has_cells), statistics, other.product_dtype, added)
         )
 
-    def without(self, other: BlockSums, model: Any, is_centered: bool = True) -> Self:
+    def without(self, other: BlockSums, model: WeightSpaceGP, is_centered: bool = True) -> Self:
         if self.local.has_cells != other.local.has_cells:
             return self.with_cells(model).summed(model).without(other.with_cells(model), model, is_centered)
         (statistics,) = self.draws
@@ -75,7 +80,7 @@ class BlockSums(RowSums):
         left, local = self.local.reduced(model.systems(self.local.has_cells), statistics, other.product_dtype, numbers)
         return self._checked(left.recentered(), local)
 
-    def with_cells(self, model: Any) -> Self:
+    def with_cells(self, model: WeightSpaceGP) -> Self:
         """The same rows with every observed cell of several outputs as a row, without sums; see :class:`CellSystem`."""
         if self.local.has_cells:
             return self
@@ -84,14 +89,14 @@ class BlockSums(RowSums):
         local.powers = self.local.powers.repeat_interleave(model.noise.num_outputs)
         return dataclasses.replace(self, local=local, draws=())
 
-    def check_left_of(self, whole: BlockSums, model: Any) -> None:
+    def check_left_of(self, whole: BlockSums, model: WeightSpaceGP) -> None:
         """Nothing: rows that are taken away are looked for among those that are kept."""
 
-    def scaled(self, factor: float, model: Any) -> Self:
+    def scaled(self, factor: float, model: WeightSpaceGP) -> Self:
         rows = dataclasses.replace(self, local=self.local.forgotten(factor))
         return rows.resummed(model) if self.draws else rows
 
-    def difference(self, other: BlockSums, model: Any) -> float:
+    def difference(self, other: BlockSums, model: WeightSpaceGP) -> float:
         return FeatureSums(self.draws).difference(FeatureSums(other.draws), model)
 
     def detached(self) -> Self:
@@ -122,12 +127,13 @@ class BlockSums(RowSums):
         return dataclasses.replace(self, draws=(checked_finite(statistics, local.x),), local=local.detached())
 
 
-def local_rows(model: Any, x: Tensor, rows: Rows, before: LocalRows | None, has_cells: bool) -> LocalRows:
+def local_rows(model: WeightSpaceGP, x: Tensor, rows: Rows, before: LocalRows | None, has_cells: bool) -> LocalRows:
     """Checked rows of a model in their blocks."""
     systems = model.systems(has_cells)
     scales = systems.input_scales(input_scales(model.covar_module.exact_kernel, x))
     inputs, columns, variances = systems.rows(x, rows)
-    return LocalRows.of(inputs, columns, variances, scales, model.block_size, before, has_cells)
+    size = len(x) if model.block_size is None else model.block_size
+    return LocalRows.of(inputs, columns, variances, scales, size, before, has_cells)
 
 
 def check_found(numbers: Tensor) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Executor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -18,11 +18,14 @@ from ...passes.tasks import one_thread, pickled, results
 from ...passes.tree_sum import TreeSum
 from .row_summation import check_rows
 
+if TYPE_CHECKING:
+    from .model import WeightSpaceGP
+
 BLOCK_ROWS = 8192
 """How many rows the blocks of a task have together, about."""
 
 
-def rows_of_partitions(model: Any, partitions: Iterable[Partition], executor: Executor) -> list[Batch]:
+def rows_of_partitions(model: WeightSpaceGP, partitions: Iterable[Partition], executor: Executor) -> list[Batch]:
     """The rows of all partitions, read and checked by the workers; a ValueError where a task raises anything."""
     unfitted = pickled(model.unconditioned(), "the model")
     tasks = ((part.name, (unfitted, pickled(part.batches, part.name))) for part in partitions)
@@ -31,7 +34,7 @@ def rows_of_partitions(model: Any, partitions: Iterable[Partition], executor: Ex
 
 
 def sums_of_blocks_by(
-    executor: Executor, model: Any, local: LocalRows, product_dtype: torch.dtype, shift: Tensor
+    executor: Executor, model: WeightSpaceGP, local: LocalRows, product_dtype: torch.dtype, shift: Tensor
 ) -> SufficientStatistics:
     """The sums over blocks of rows by the workers, whole blocks per task; a ValueError where a task raises anything."""
     unfitted, shift, has_cells = pickled(model.unconditioned(), "the model"), shift.detach(), local.has_cells

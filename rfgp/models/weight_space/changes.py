@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,9 @@ from .conditioned import sums_with_rows
 from .imputation import imputed, needs_imputation
 from .row_summation import sums_of, sums_without
 from .row_sums import relative_difference
+
+if TYPE_CHECKING:
+    from .model import WeightSpaceGP
 
 
 class RefitError(NamedTuple):
@@ -46,7 +49,7 @@ class RefitError(NamedTuple):
 
 
 @torch.no_grad()
-def slide(model: Any, added: Batch, removed: Batch | None, factor: float) -> Any:
+def slide(model: WeightSpaceGP, added: Batch, removed: Batch | None, factor: float) -> Any:
     """See :meth:`WeightSpaceGP.slide`."""
     is_new = model.conditioned is None
     before: Any = None if is_new else sums_with_rows(model)
@@ -67,7 +70,7 @@ def slide(model: Any, added: Batch, removed: Batch | None, factor: float) -> Any
 
 
 @torch.no_grad()
-def downdate(model: Any, removed: Batch, weight: float) -> None:
+def downdate(model: WeightSpaceGP, removed: Batch, weight: float) -> None:
     """See :meth:`WeightSpaceGP.downdate`."""
     before = sums_with_rows(model)
     with model.nothing_lost_on_error():
@@ -78,7 +81,7 @@ def downdate(model: Any, removed: Batch, weight: float) -> None:
 
 
 @torch.no_grad()
-def forget(model: Any, factor: float) -> None:
+def forget(model: WeightSpaceGP, factor: float) -> None:
     """See :meth:`WeightSpaceGP.forget`."""
     if checks.positive("factor", factor) > 1.0:
         raise ValueError(f"expected a factor of at most 1, got {factor:g}; weights of rows fade")
@@ -87,7 +90,7 @@ def forget(model: Any, factor: float) -> None:
 
 
 @torch.no_grad()
-def merge(model: Any, others: Sequence[Any]) -> None:
+def merge(model: WeightSpaceGP, others: Sequence[Any]) -> None:
     """See :meth:`WeightSpaceGP.merge`."""
     sums, parts = sums_with_rows(model), [model.training_data]
     device = sums.draws[0].count.device
@@ -101,7 +104,7 @@ def merge(model: Any, others: Sequence[Any]) -> None:
 
 
 @torch.no_grad()
-def refit_error(model: Any, x: Tensor | Iterable[Any], y: Tensor | None, noise: Tensor | None) -> RefitError:
+def refit_error(model: WeightSpaceGP, x: Tensor | Iterable[Any], y: Tensor | None, noise: Tensor | None) -> RefitError:
     """See :meth:`WeightSpaceGP.refit_error`."""
     sums = sums_with_rows(model)
     check_not_wide(model.covar_module, model.noise, "refit_error")

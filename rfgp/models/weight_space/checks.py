@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gpytorch
 import torch
@@ -17,8 +17,11 @@ from ...kernels.observation import check_observed_mean
 from .conditioned import checked
 from .further_draws import check_draws
 
+if TYPE_CHECKING:
+    from .model import WeightSpaceGP
 
-def check_parts(model: Any) -> None:
+
+def check_parts(model: WeightSpaceGP) -> None:
     """Raise a ValueError where kernel, likelihood, mean and settings of a model do not go together."""
     noise = model.noise_if_known
     kernel, mean, has_blocks = model.covar_module, model.mean_module, model.block_size is not None
@@ -99,7 +102,7 @@ def _check_residual(kernel: Any, noise: NoiseModel | None, has_blocks: bool) -> 
         )
 
 
-def check_statistics(statistics: SufficientStatistics, model: Any) -> None:
+def check_statistics(statistics: SufficientStatistics, model: WeightSpaceGP) -> None:
     """Raise a ValueError where statistics cannot be those of a model."""
     kernel, noise = model.features, model.noise
     if model.block_size is not None:
@@ -123,7 +126,7 @@ def check_statistics(statistics: SufficientStatistics, model: Any) -> None:
         )
 
 
-def check_alike(model: Any, other: Any) -> None:
+def check_alike(model: WeightSpaceGP, other: Any) -> None:
     """Raise a ValueError where the rows of another model cannot be added to those of a model."""
     names = ("block_size", "residual", "num_draws", "num_outputs")
     strange = [name for name in names if getattr(model, name) != getattr(other, name)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -11,6 +11,9 @@ from ...approximation.width_warning import warn_of_width
 from ...data.batches import Batch
 from ..record import WEIGHTS, Record
 from .row_sums import RowSums
+
+if TYPE_CHECKING:
+    from .model import WeightSpaceGP
 
 
 class Conditioned(NamedTuple):
@@ -28,7 +31,7 @@ class Conditioned(NamedTuple):
         return self._replace(sums=self.sums.without_graph())
 
 
-def take(model: Any, sums: RowSums, data: list[Batch], is_same: bool = False) -> None:
+def take(model: WeightSpaceGP, sums: RowSums, data: list[Batch], is_same: bool = False) -> None:
     """See :meth:`WeightSpaceGP.take`."""
     noise = model.noise
     noise.patterns = sums.patterns
@@ -40,13 +43,14 @@ def take(model: Any, sums: RowSums, data: list[Batch], is_same: bool = False) ->
     values = noise.num_values(statistics)
     if width > values:
         warn_of_width(model.covar_module, f"{width} features exceed the {int(values)} training rows", stacklevel=4)
-    record = model.conditioned.record if is_same else Record(summed_state(model))
+    before = model.conditioned
+    record = before.record if is_same and before is not None else Record(summed_state(model))
     model.conditioned = Conditioned(sums.of_first_draw(), record)
     model.predictor.clear()
     model.training_data = data if model.keep_data else []
 
 
-def conditioned_of(model: Any) -> Conditioned:
+def conditioned_of(model: WeightSpaceGP) -> Conditioned:
     """What a model is conditioned on, stale or not."""
     if model.conditioned is None:
         raise ValueError("expected a fitted model, got one without data; call condition(x, y) first")
@@ -54,21 +58,21 @@ def conditioned_of(model: Any) -> Conditioned:
     return conditioned
 
 
-def checked(model: Any) -> Conditioned:
+def checked(model: WeightSpaceGP) -> Conditioned:
     """What a model is conditioned on, or a ValueError where parameters or weights have changed since."""
     conditioned = conditioned_of(model)
     conditioned.record.check(summed_state(model), "the statistics were computed")
     return conditioned
 
 
-def valid_sums(model: Any) -> Any:
+def valid_sums(model: WeightSpaceGP) -> Any:
     """The sums of a model for all draws of its weights."""
     sums = checked(model).sums
     further = model.further_draws.of(model)
     return sums.with_further([draw.statistics for draw in further]) if further else sums
 
 
-def sums_with_rows(model: Any) -> Any:
+def sums_with_rows(model: WeightSpaceGP) -> Any:
     """The sums of a model, with the rows of its blocks if it has blocks."""
     sums = valid_sums(model)
     if model.block_size is not None and sums.local is None:
@@ -79,7 +83,7 @@ def sums_with_rows(model: Any) -> Any:
     return sums
 
 
-def summed_state(model: Any) -> dict[str, Tensor]:
+def summed_state(model: WeightSpaceGP) -> dict[str, Tensor]:
     """What the statistics of a model depend on, by name."""
     kernel, has_all, state = model.covar_module, model.contains_noise, {}
     summed = None if has_all else {id(parameter) for parameter in kernel.summed_parameters()}
@@ -98,7 +102,7 @@ def summed_state(model: Any) -> dict[str, Tensor]:
     return state
 
 
-def summed_parameters(model: Any) -> list[Tensor]:
+def summed_parameters(model: WeightSpaceGP) -> list[Tensor]:
     """The parameters that the statistics of a model depend on."""
     if not model.contains_noise:
         return [*model.covar_module.summed_parameters(), *model.noise.parameters().values()]

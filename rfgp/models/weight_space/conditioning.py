@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -26,9 +26,12 @@ from .row_summation import sums_of
 from .row_sums import FeatureSums, RowSums
 from .summation import FeatureSummation
 
+if TYPE_CHECKING:
+    from .model import WeightSpaceGP
+
 
 def sums_of_data(
-    model: Any,
+    model: WeightSpaceGP,
     x: Any,
     y: Any,
     noise: Any,
@@ -77,7 +80,7 @@ def sums_of_data(
 
 
 def _block_sums(
-    model: Any, data: list[Batch], is_all: bool, executor: Executor | None = None
+    model: WeightSpaceGP, data: list[Batch], is_all: bool, executor: Executor | None = None
 ) -> tuple[BlockSums, list[Batch]]:
     """The sums over rows in blocks, which are all taken together first."""
     rows: Any = sums_of(model, data, is_all)
@@ -89,7 +92,9 @@ def _block_sums(
     return rows.with_sums(without_gradients(summation, sums).draws[0]), data
 
 
-def statistics_given(model: Any, statistics: SufficientStatistics | Sequence[SufficientStatistics]) -> FeatureSums:
+def statistics_given(
+    model: WeightSpaceGP, statistics: SufficientStatistics | Sequence[SufficientStatistics]
+) -> FeatureSums:
     """Copies of statistics from elsewhere as the sums of a model; a ValueError for those of another model."""
     given: list[Any] = list(statistics) if isinstance(statistics, list | tuple) else [statistics]
     if len(given) != model.num_draws or not all(isinstance(sums, SufficientStatistics) for sums in given):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,12 +14,15 @@ from ...linalg.conjugate_gradients import ConjugateGradients
 from .row_summation import check_rows, feature_sums, weighed_rows
 from .row_sums import FeatureSums
 
+if TYPE_CHECKING:
+    from .model import WeightSpaceGP
+
 _MOST_WEIGHTS = 8192
 """Up to so many weights of all outputs together missing targets are left out of dense normal equations."""
 _TOLERANCE, _MOST_STEPS = 1e-9, 100
 
 
-def needs_imputation(model: Any, x: Any, y: Any) -> bool:
+def needs_imputation(model: WeightSpaceGP, x: Any, y: Any) -> bool:
     """Whether missing targets would take a matrix of too many weights."""
     is_tensor = isinstance(x, Tensor) and isinstance(y, Tensor) and y.dim() == 2 and y.is_floating_point()
     if not is_tensor or not model.covar_module.has_output_factor or not bool(torch.isnan(y).any()):
@@ -31,7 +34,9 @@ def needs_imputation(model: Any, x: Any, y: Any) -> bool:
 
 
 @torch.no_grad()
-def imputed(model: Any, x: Tensor, y: Tensor, noise: Tensor | None, before: FeatureSums | None = None) -> Tensor:
+def imputed(
+    model: WeightSpaceGP, x: Tensor, y: Tensor, noise: Tensor | None, before: FeatureSums | None = None
+) -> Tensor:
     r"""Targets (N, T) whose missing ones are such that the posterior mean is that given the observed ones alone.
 
     .. math:: \big[\Sigma^{-1} (y - E[f \mid y])\big]_{\mathrm{mis}} = 0

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from ..._support import checks
-from ...inference import LeaveGroupOut, LeaveOneOut
+from ...inference import LeaveGroupOut, LeaveOneOut, WeightPosterior
 from ...inference.leave_out import leave_out as inference
 from ...inference.leave_out.left_out_rows import LeftOutRows, check_summed, other_rows
 from ...inference.local import LocalRegression, SystemRegression
@@ -23,6 +23,9 @@ from ..folds import folds
 from .block_sums import BlockSums
 from .conditioned import sums_with_rows
 from .row_summation import check_rows, dtype_of_products, weighed_rows
+
+if TYPE_CHECKING:
+    from .model import WeightSpaceGP
 
 
 class LeaveOutFunctions:
@@ -39,7 +42,7 @@ class LeaveOutFunctions:
 
 
 @torch.no_grad()
-def leave_one_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> LeaveOneOut:
+def leave_one_out(model: WeightSpaceGP, x: Tensor, y: Tensor, noise: Tensor | None) -> LeaveOneOut:
     """See :meth:`WeightSpaceGP.leave_one_out`."""
     rows, draws, residual = _left_out(model, x, y, noise)
     return inference.leave_one_out(x, rows, model.measured_noise, draws, residual)
@@ -47,7 +50,7 @@ def leave_one_out(model: Any, x: Tensor, y: Tensor, noise: Tensor | None) -> Lea
 
 @torch.no_grad()
 def leave_group_out(
-    model: Any, x: Tensor, y: Tensor, groups: Tensor | int, noise: Tensor | None, seed: int
+    model: WeightSpaceGP, x: Tensor, y: Tensor, groups: Tensor | int, noise: Tensor | None, seed: int
 ) -> LeaveGroupOut:
     """See :meth:`WeightSpaceGP.leave_group_out`."""
     labels = group_labels(groups, x, seed)
@@ -57,7 +60,7 @@ def leave_group_out(
 
 @torch.no_grad()
 def functions(
-    model: Any, x: Tensor, y: Tensor, groups: Tensor | int | None, noise: Tensor | None, seed: int
+    model: WeightSpaceGP, x: Tensor, y: Tensor, groups: Tensor | int | None, noise: Tensor | None, seed: int
 ) -> LeaveOutFunctions:
     """See :meth:`WeightSpaceGP.leave_out_functions`."""
     _check_functions(model)
@@ -71,7 +74,7 @@ def functions(
 
 
 def _left_out(
-    model: Any, x: Tensor, y: Tensor, noise: Tensor | None
+    model: WeightSpaceGP, x: Tensor, y: Tensor, noise: Tensor | None
 ) -> tuple[Rows, list[Any], ResidualCovariance | None]:
     """The rows, the functions without some of them for every draw of the weights, and what these lack."""
     sums = sums_with_rows(model)
@@ -88,7 +91,7 @@ def _left_out(
             numbers = sums.numbers_of(others)
             if len(numbers.unique()) != len(sums.local.x):
                 raise other_rows()
-            numbers, posterior = numbers.to(x.device), model.weight_posterior()
+            numbers, posterior = numbers.to(x.device), cast(WeightPosterior, model.weight_posterior())
             if isinstance(regression, CellRegression):
                 combinations, precisions = regression.systems.independent(rows)
                 return rows, [LeftOutCells(regression, combinations, precisions > 0, numbers, posterior, dtype)], None
@@ -105,7 +108,7 @@ def _left_out(
         return measured, list(draws), model.features.residual_covariance(x)
 
 
-def _check_functions(model: Any) -> None:
+def _check_functions(model: WeightSpaceGP) -> None:
     """Raise a ValueError where a model has no functions without single rows or groups."""
     if model.noise.is_batched:
         raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import gpytorch
 import torch
@@ -43,6 +43,9 @@ from .further_draws import functions_of_random_draws
 from .row_summation import CheckedRows, block_rows, feature_sums
 from .row_sums import RowSums
 
+if TYPE_CHECKING:
+    from .model import WeightSpaceGP
+
 Points = PointPredictor | LocalPoints | PointMixture | PosteriorPoints
 
 
@@ -62,7 +65,7 @@ class Predictor:
         """Forget the posterior."""
         self._posterior = self._seen = None
 
-    def at_present(self, model: Any) -> tuple[Regression, GaussianPosterior]:
+    def at_present(self, model: WeightSpaceGP) -> tuple[Regression, GaussianPosterior]:
         """What functions follow from, of a snapshot: the regression and the posterior of its weights."""
         if torch.compiler.is_compiling():
             return self.regression(model), self.weight_posterior(model)
@@ -73,25 +76,25 @@ class Predictor:
         self._seen = None if _tracks() else (snapshot, posterior)
         return self._regression(model, *snapshot), posterior
 
-    def regression(self, model: Any, is_frozen: bool = False) -> Regression:
+    def regression(self, model: WeightSpaceGP, is_frozen: bool = False) -> Regression:
         """See :meth:`WeightSpaceGP.regression`."""
         return self._regression(
             model, *(self._snapshot(model) if is_frozen else (model.covar_module, model.mean_module))
         )
 
-    def _regression(self, model: Any, kernel: Any, mean: Mean) -> Regression:
+    def _regression(self, model: WeightSpaceGP, kernel: Any, mean: Mean) -> Regression:
         local = None if model.conditioned is None else model.conditioned.sums.local
         return regression_on(model, local, kernel, mean)
 
-    def prior_regression(self, model: Any) -> Regression:
+    def prior_regression(self, model: WeightSpaceGP) -> Regression:
         """How weights become functions, whatever the rows are, of a snapshot."""
         kind = ComplexRegression if model.noise.is_of_parts else Regression
         return kind(*self._snapshot(model), model.noise)
 
-    def _snapshot(self, model: Any) -> Snapshot:
+    def _snapshot(self, model: WeightSpaceGP) -> Snapshot:
         return self._snapshots.take(model.covar_module, model.mean_module, model.likelihood)
 
-    def weight_posterior(self, model: Any) -> GaussianPosterior:
+    def weight_posterior(self, model: WeightSpaceGP) -> GaussianPosterior:
         """The posterior of the weights; see :meth:`WeightSpaceGP.weight_posterior`."""
         tracks = _tracks()
         summed = summed_state(model)
@@ -115,7 +118,7 @@ class Predictor:
                 _check_residuals(model, conditioned.sums.some_rows, posterior)
         return posterior
 
-    def points(self, model: Any, dtype: torch.dtype) -> PointPredictor | LocalPoints | None:
+    def points(self, model: WeightSpaceGP, dtype: torch.dtype) -> PointPredictor | LocalPoints | None:
         """The predictor of means and variances at points, where the posterior has one."""
         with torch.no_grad():
             regression, posterior = self.at_present(model)
@@ -128,7 +131,7 @@ class Predictor:
         return PointPredictor(regression, posterior, dtype) if has_point_predictor(regression, posterior) else None
 
 
-def regression_on(model: Any, local: LocalRows | None, kernel: Any, mean: Mean) -> Regression:
+def regression_on(model: WeightSpaceGP, local: LocalRows | None, kernel: Any, mean: Mean) -> Regression:
     """How statistics become posteriors, of rows in blocks or others, with a kernel and a mean like those of a model."""
     noise: NoiseModel = model.noise
     if noise.is_of_parts:
@@ -144,7 +147,7 @@ def _tracks() -> bool:
     return gpytorch.settings.detach_test_caches.off() and torch.is_grad_enabled()
 
 
-def _check_residuals(model: Any, rows: SomeRows, posterior: Any) -> None:
+def _check_residuals(model: WeightSpaceGP, rows: SomeRows, posterior: Any) -> None:
     """Warn where the noise of complex targets does not look circular."""
     x, y = (values.to(posterior.mean.device) for values in rows)
     regression, noise = model.regression(is_frozen=True), float(model.likelihood.noise.detach())
@@ -154,7 +157,7 @@ def _check_residuals(model: Any, rows: SomeRows, posterior: Any) -> None:
     warn_of_impropriety(residuals, leverages, noise, stacklevel=6)
 
 
-def posterior(model: Any, x: Tensor, operator: Operator | None) -> MultivariateNormal | ComplexNormal:
+def posterior(model: WeightSpaceGP, x: Tensor, operator: Operator | None) -> MultivariateNormal | ComplexNormal:
     """See :meth:`WeightSpaceGP.posterior`."""
     conditioned_of(model)
     checks.finite(checks.inputs(x).detach())
@@ -169,7 +172,7 @@ def posterior(model: Any, x: Tensor, operator: Operator | None) -> MultivariateN
     return mixture([first, *further]) if further else first
 
 
-def point_predictor(model: Any, dtype: torch.dtype | None) -> Points:
+def point_predictor(model: WeightSpaceGP, dtype: torch.dtype | None) -> Points:
     """See :meth:`WeightSpaceGP.point_predictor`."""
     conditioned_of(model)
     default = reference_tensor(model.covar_module).dtype.to_real()
@@ -189,7 +192,7 @@ def point_predictor(model: Any, dtype: torch.dtype | None) -> Points:
     return PosteriorPoints(without_rows)
 
 
-def log_marginal_likelihood(model: Any) -> Tensor:
+def log_marginal_likelihood(model: WeightSpaceGP) -> Tensor:
     """See :meth:`WeightSpaceGP.log_marginal_likelihood`."""
     conditioned_of(model)
     if not model.noise.is_complex and model.features.is_complex:
@@ -211,7 +214,7 @@ def log_marginal_likelihood(model: Any) -> Tensor:
     return torch.stack([evidence, *further]).mean() if further else evidence
 
 
-def log_evidence(model: Any, rows: CheckedRows) -> Tensor:
+def log_evidence(model: WeightSpaceGP, rows: CheckedRows) -> Tensor:
     """The log evidence of checked rows at the present parameters, (); the model stays conditioned on what it is.
 
     Rows of a model with blocks remember their blocks.
@@ -231,14 +234,14 @@ def log_evidence(model: Any, rows: CheckedRows) -> Tensor:
     return evidence[0] if len(evidence) == 1 else torch.stack(evidence).mean()
 
 
-def function_draws(model: Any, count: int, prior: bool) -> FunctionDraws:
+def function_draws(model: WeightSpaceGP, count: int, prior: bool) -> FunctionDraws:
     """Functions drawn from the posterior or the prior; of several draws of the weights each has a random one."""
     further = model.further_draws.begin(model) if prior else model.further_draws.of(model)
     sources = [functools.partial(_draws_of_one, one, prior=prior) for one in (model, *further)]
     return functions_of_random_draws(sources, count) if further else sources[0](count)
 
 
-def _draws_of_one(model: Any, count: int, prior: bool) -> FunctionDraws:
+def _draws_of_one(model: WeightSpaceGP, count: int, prior: bool) -> FunctionDraws:
     if not prior:
         known: tuple[Regression, GaussianPosterior] = model.predictor.at_present(model)
         return known[0].draws(drawn_weights(known[1], count, model.noise.is_complex))

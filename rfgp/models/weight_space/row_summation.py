@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -28,6 +28,9 @@ from ..impropriety import SomeRows
 from .block_sums import BlockSums
 from .rounding import warn_of_rounding
 from .row_sums import FeatureSums, RowSums, checked_finite, input_bounds, joined_bounds
+
+if TYPE_CHECKING:
+    from .model import WeightSpaceGP
 
 
 @dataclasses.dataclass
@@ -56,7 +59,7 @@ class CheckedRows:
         return CheckedRows(self.x[rows], self.y[rows], noise, self.observations.take(rows), self.is_all)
 
 
-def check_rows(model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool = False) -> CheckedRows:
+def check_rows(model: WeightSpaceGP, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool = False) -> CheckedRows:
     """Rows of which a model can make sums; a ValueError for others.
 
     :param is_all: whether the likelihood may know their noise.
@@ -76,7 +79,7 @@ def check_rows(model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool =
     return CheckedRows(x, y, noise, observations._replace(weights=weights), is_all)
 
 
-def weighed_rows(model: Any, rows: CheckedRows) -> Rows:
+def weighed_rows(model: WeightSpaceGP, rows: CheckedRows) -> Rows:
     """Checked rows as the noise model sees them at the present parameters."""
     weighed: Rows = model.noise.weigh(rows.observations)
     if model.covar_module.has_output_factor:
@@ -84,12 +87,12 @@ def weighed_rows(model: Any, rows: CheckedRows) -> Rows:
     return weighed
 
 
-def checked_rows(model: Any, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool = False) -> Rows:
+def checked_rows(model: WeightSpaceGP, x: Tensor, y: Tensor, noise: RowNoise, is_all: bool = False) -> Rows:
     """:func:`check_rows`, as the noise model sees them."""
     return weighed_rows(model, check_rows(model, x, y, noise, is_all))
 
 
-def dtype_of_products(model: Any, x: Tensor, rows: Rows) -> torch.dtype:
+def dtype_of_products(model: WeightSpaceGP, x: Tensor, rows: Rows) -> torch.dtype:
     """The dtype of Gram products: float32 only for float32 features and noise that is not small."""
     if model.product_dtype is not None:
         return model.product_dtype
@@ -99,14 +102,14 @@ def dtype_of_products(model: Any, x: Tensor, rows: Rows) -> torch.dtype:
 
 
 @torch.no_grad()
-def _largest_variance(model: Any, x: Tensor) -> float:
+def _largest_variance(model: WeightSpaceGP, x: Tensor) -> float:
     """The largest prior variance at some of the inputs: evenly spaced ones, and the one farthest from zero."""
     farthest = x.square().sum(-1).argmax(0, keepdim=True)
     features = model.features.scalar_features(torch.cat([spaced_rows(x), x.index_select(0, farthest)]))
     return model.regression().factor().largest_square(features)
 
 
-def summed_rows(model: Any, x: Tensor, rows: Rows) -> tuple[Rows, torch.dtype]:
+def summed_rows(model: WeightSpaceGP, x: Tensor, rows: Rows) -> tuple[Rows, torch.dtype]:
     """Rows with room for the variance that the features lack, and the dtype of products."""
     residual = None if model.residual == "none" else model.summed_residual
     if residual is not None and model.covar_module.residual_variance(x[:1].detach()) is None:
@@ -118,7 +121,7 @@ def summed_rows(model: Any, x: Tensor, rows: Rows) -> tuple[Rows, torch.dtype]:
     return with_residual, dtype_of_products(model, x, rows)
 
 
-def added(model: Any, total: SufficientStatistics | None, x: Tensor, rows: Rows) -> SufficientStatistics:
+def added(model: WeightSpaceGP, total: SufficientStatistics | None, x: Tensor, rows: Rows) -> SufficientStatistics:
     """The statistics of one draw of the weights with more rows."""
     with_residual, dtype = summed_rows(model, x, rows)
     residual = None if model.residual == "none" else model.summed_residual
@@ -127,14 +130,15 @@ def added(model: Any, total: SufficientStatistics | None, x: Tensor, rows: Rows)
     return checked_finite(total, x, model.covar_module)
 
 
-def feature_sums(model: Any, rows: CheckedRows, before: FeatureSums | None = None) -> FeatureSums:
+def feature_sums(model: WeightSpaceGP, rows: CheckedRows, before: FeatureSums | None = None) -> FeatureSums:
     """The sums over checked rows, on top of those before, which change."""
-    sums = FeatureSums((None,) * model.num_draws) if before is None else before
+    sums = FeatureSums(()) if before is None else before
+    totals: Sequence[SufficientStatistics | None] = sums.draws or (None,) * model.num_draws
     keeps_rows = rows.is_all and torch.is_grad_enabled() and not model.contains_noise and not model.sums_hold
     weighed = weighed_rows(model, rows)
-    draws = [added(model, sums.draws[0], rows.x, weighed)]
+    draws = [added(model, totals[0], rows.x, weighed)]
     if model.num_draws > 1:
-        pairs = zip(model.further_draws.begin(model), sums.draws[1:], strict=True)
+        pairs = zip(model.further_draws.begin(model), totals[1:], strict=True)
         draws += [added(draw, total, rows.x, weighed) for draw, total in pairs]
     return FeatureSums(
         tuple(draws),
@@ -146,7 +150,9 @@ def feature_sums(model: Any, rows: CheckedRows, before: FeatureSums | None = Non
     )
 
 
-def running_sums(model: Any, batches: Iterable[Batch], before: FeatureSums | None = None) -> Iterator[FeatureSums]:
+def running_sums(
+    model: WeightSpaceGP, batches: Iterable[Batch], before: FeatureSums | None = None
+) -> Iterator[FeatureSums]:
     """The sums after every batch, on top of those before, which change."""
     sums = before
     for batch in batches:
@@ -154,13 +160,13 @@ def running_sums(model: Any, batches: Iterable[Batch], before: FeatureSums | Non
         yield sums
 
 
-def block_rows(model: Any, rows: CheckedRows) -> BlockSums:
+def block_rows(model: WeightSpaceGP, rows: CheckedRows) -> BlockSums:
     """Checked rows in blocks, without sums; inputs keep their blocks during training."""
     weighed = weighed_rows(model, rows)
     return BlockSums.of(model, rows.x, weighed, dtype_of_products(model, rows.x, weighed), rows.local)
 
 
-def sums_of(model: Any, batches: Iterable[Batch], is_all: bool = False) -> RowSums:
+def sums_of(model: WeightSpaceGP, batches: Iterable[Batch], is_all: bool = False) -> RowSums:
     """The sums over batches of rows; rows for blocks are not summed yet.
 
     :param is_all: whether there is one batch of all rows.
@@ -175,7 +181,7 @@ def sums_of(model: Any, batches: Iterable[Batch], is_all: bool = False) -> RowSu
     return last(running_sums(model, batches))
 
 
-def sums_without(model: Any, sums: Any, removed: Batch, beside: Batch, is_centered: bool = True) -> Any:
+def sums_without(model: WeightSpaceGP, sums: Any, removed: Batch, beside: Batch, is_centered: bool = True) -> Any:
     """Sums without those over some rows; others that stay have some targets. Centered sums are centered anew."""
     if not bool(torch.isnan(removed[1]).all()):
         left = sums.without(sums_of(model, [removed]), model, is_centered)
@@ -193,7 +199,7 @@ def last(sums: Iterable[FeatureSums]) -> FeatureSums:
     return found[0]
 
 
-def _some_rows(model: Any, before: SomeRows | None, x: Tensor, y: Tensor) -> SomeRows | None:
+def _some_rows(model: WeightSpaceGP, before: SomeRows | None, x: Tensor, y: Tensor) -> SomeRows | None:
     """Rows of complex targets on which the residuals will be looked at."""
     if getattr(model.likelihood, "has_pseudo_noise", True) or model.likelihood.noise.numel() > 1:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ from ...inference.local import LocalRows
 from ...inference.sums.residual_pass import TrainingRows
 from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ..impropriety import SomeRows
+
+if TYPE_CHECKING:
+    from .model import WeightSpaceGP
 
 Patterns = tuple[tuple[bool, ...], ...]
 
@@ -38,26 +41,26 @@ class RowSums(abc.ABC):
     """Powers of two between which the inputs lie, (2, d), on the CPU; None where they are not known."""
 
     @abc.abstractmethod
-    def merge(self, other: Any, model: Any) -> Self:
+    def merge(self, other: Any, model: WeightSpaceGP) -> Self:
         """The sums over the rows of both."""
 
     @abc.abstractmethod
-    def without(self, other: Any, model: Any, is_centered: bool = True) -> Self:
+    def without(self, other: Any, model: WeightSpaceGP, is_centered: bool = True) -> Self:
         """The sums over these rows but for those of others, by default centered anew at the targets that are left."""
 
     @abc.abstractmethod
-    def check_left_of(self, whole: Any, model: Any) -> None:
+    def check_left_of(self, whole: Any, model: WeightSpaceGP) -> None:
         """Raise a ValueError where these cannot be the rest of other sums, as far as sums show."""
 
     @abc.abstractmethod
-    def scaled(self, factor: float, model: Any) -> Self:
+    def scaled(self, factor: float, model: WeightSpaceGP) -> Self:
         """The sums over the same rows with their weights times a factor."""
 
     @abc.abstractmethod
-    def difference(self, other: Any, model: Any) -> float:
+    def difference(self, other: Any, model: WeightSpaceGP) -> float:
         """The largest difference of sums, relative to the largest of their kind, over all draws."""
 
-    def slide(self, added: Self, factor: float, model: Any) -> Self:
+    def slide(self, added: Self, factor: float, model: WeightSpaceGP) -> Self:
         """The sums with more rows, after the weights of these were multiplied by a factor."""
         return (self if factor == 1.0 else self.scaled(factor, model)).merge(added, model)
 
@@ -104,7 +107,7 @@ class FeatureSums(RowSums):
     """Whether missing targets were filled with posterior means."""
     local = None
 
-    def merge(self, other: FeatureSums, model: Any) -> Self:
+    def merge(self, other: FeatureSums, model: WeightSpaceGP) -> Self:
         return self.merged(other, model.noise)
 
     def merged(self, other: FeatureSums, noise: NoiseModel) -> Self:
@@ -123,7 +126,7 @@ class FeatureSums(RowSums):
             is_imputed=self.is_imputed or other.is_imputed,
         )
 
-    def without(self, other: FeatureSums, model: Any, is_centered: bool = True) -> Self:
+    def without(self, other: FeatureSums, model: WeightSpaceGP, is_centered: bool = True) -> Self:
         patterns, noise = united(self.patterns, other.patterns), model.noise
         pairs = zip(self.grouped(patterns), other.grouped(patterns), strict=True)
         noise.patterns = patterns
@@ -134,7 +137,7 @@ class FeatureSums(RowSums):
         kept = tuple(pattern for pattern, count in counts if count)
         return dataclasses.replace(left, draws=tuple(left.grouped(kept)), patterns=kept) if kept else left
 
-    def check_left_of(self, whole: FeatureSums, model: Any) -> None:
+    def check_left_of(self, whole: FeatureSums, model: WeightSpaceGP) -> None:
         check_left(self.draws[0].num_rows)
         model.noise.patterns = whole.patterns
         groups = self.grouped(whole.patterns) if whole.patterns else self.draws
@@ -148,10 +151,10 @@ class FeatureSums(RowSums):
                 "positive; pass what was added, with the same noise, and the weight that forgetting has left it"
             )
 
-    def scaled(self, factor: float, model: Any) -> Self:
+    def scaled(self, factor: float, model: WeightSpaceGP) -> Self:
         return dataclasses.replace(self, draws=tuple(d.scaled(factor) for d in self.draws), training_rows=None)
 
-    def difference(self, other: FeatureSums, model: Any) -> float:
+    def difference(self, other: FeatureSums, model: WeightSpaceGP) -> float:
         patterns, largest = united(other.patterns, self.patterns), 0.0
         model.noise.patterns = patterns
         for pair in zip(self.grouped(patterns), other.grouped(patterns), strict=True):

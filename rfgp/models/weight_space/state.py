@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from .block_sums import BlockSums
 from .checks import check_statistics
 from .conditioned import Conditioned
 from .row_sums import FeatureSums, Patterns, RowSums
+
+if TYPE_CHECKING:
+    from .model import WeightSpaceGP
 
 _SUMS, _RECORD, _LOCAL = "statistics.", "fitted_with.", "local."
 _BOUNDS, _DRAW = "input_bounds", "draw."
@@ -33,7 +36,7 @@ class SavedState(NamedTuple):
     draws: tuple[Conditioned, ...]
 
     @classmethod
-    def of(cls, model: Any) -> SavedState:
+    def of(cls, model: WeightSpaceGP) -> SavedState:
         """The state of a model."""
         alpha = getattr(model.likelihood, "alpha_epsilon", None)
         draws = [draw.conditioned for draw in (model, *model.further_draws.of(model))]
@@ -80,7 +83,7 @@ class SavedState(NamedTuple):
         draws = tuple(_draws_of(saved, prefix, observed))
         return cls(int(num_classes), float(alpha_epsilon), observed, draws), rest
 
-    def check(self, model: Any) -> None:
+    def check(self, model: WeightSpaceGP) -> None:
         """Raise a ValueError where a model has another number of classes or draws."""
         classes = getattr(model.likelihood, "num_classes", 0)
         if self.num_classes != classes:
@@ -91,7 +94,7 @@ class SavedState(NamedTuple):
                 "it into a model that is made as the saved one was"
             )
 
-    def restore(self, model: Any) -> None:
+    def restore(self, model: WeightSpaceGP) -> None:
         """Give a model what was saved beside its parts, or raise before anything changes."""
         if self.draws:
             model.noise.patterns = self.patterns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -24,11 +24,14 @@ from .conditioned import summed_state
 from .row_summation import check_rows, running_sums, summed_rows, weighed_rows
 from .row_sums import FeatureSums, Patterns, joined_bounds, united
 
+if TYPE_CHECKING:
+    from .model import WeightSpaceGP
+
 
 class FeatureSummation(Summation[FeatureSums]):
     """The statistics of the features of a model, and their gradients."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: WeightSpaceGP) -> None:
         self.model = model
 
     @property
@@ -198,7 +201,7 @@ class _Outline:
 class _SecondPass:
     """Rows that are read once more for gradients, and forgotten batch by batch; ``num_rows``: at the first pass."""
 
-    def __init__(self, model: Any, sums: FeatureSums, batches: Iterable[Batch], num_rows: int) -> None:
+    def __init__(self, model: WeightSpaceGP, sums: FeatureSums, batches: Iterable[Batch], num_rows: int) -> None:
         self.batches, self.num_rows = batches, num_rows
         self.models = [model.unconditioned(model.covar_module), *model.further_draws.begin(model)]
         residual, grid = model.summed_residual, model.summed_grid if model.has_grid else None
