@@ -18,10 +18,10 @@ from .stationary import covariance
 NUM_ROWS, NUM_NEIGHBORS = 500, 64
 _SMALLEST_GAIN = 0.05
 _FACTORS = tuple(2.0**power for power in range(11))
-_FEW_ROWS, _LARGE_LOSS = 200, 0.1
+_FIRST_ROWS, _FEW_ROWS, _LARGE_LOSS = 50, 200, 0.1
 _SMALLER, _SHORTER = tuple(0.5**power for power in range(1, 6)), tuple(2.0**power for power in range(6))
-"""Features are compared with the exact kernel on so many rows, which have to gain so many nats with smaller noises and
-shorter lengthscales, by these factors."""
+"""Features are compared with the exact kernel on so many rows, if the first of them gain. The rows have to gain so many
+nats with smaller noises and shorter lengthscales, by these factors."""
 
 
 def has_one_noise(regression: ExactRegression) -> bool:
@@ -70,6 +70,27 @@ def advice_on_features(regression: ExactRegression) -> str | None:
     rows = random_rows(count, _FEW_ROWS).to(regression.x.device)
     nearest = searches(scaled_points(regression.x, input_scales(regression.kernel, regression.x)))
     groups = near_groups(nearest, rows, NUM_NEIGHBORS)
+    gain, *_ = _gain(regression, groups[:_FIRST_ROWS])
+    if not gain > 0.0:
+        return None
+    gain, density, own, best = _gain(regression, groups)
+    if not gain > _LARGE_LOSS:
+        return None
+    noise = float(model.likelihood.noise)
+    return (
+        f"the noise variance of {noise:.3g} has some of the function, which {model.covar_module.num_scalar_features} "
+        f"features cannot follow: rows are predicted better from {NUM_NEIGHBORS} near ones with the exact kernel and a "
+        f"noise of {_SMALLER[best] * noise:.3g}, with mean log densities of {density:.2f} and {own:.2f}; "
+        f"take more features, or landmarks with block_size"
+    )
+
+
+def _gain(regression: ExactRegression, groups: Tensor) -> tuple[float, float, float, int]:
+    """What the last rows of groups (n, m) gain by smaller noises, their density then and by features, and which noise.
+
+    The gain is that over the features, and over near rows with the noise as it is.
+    """
+    model, rows = regression.model, groups[:, -1]
     same = float(_densities(regression, groups, (1.0,)).mean())
     of_lengths = [_densities(regression, groups, _SMALLER, shorter).mean(-1) for shorter in _SHORTER]
     density, best = torch.stack(of_lengths).amax(0).max(0)
@@ -77,15 +98,7 @@ def advice_on_features(regression: ExactRegression) -> str | None:
     variance = latent.variance.double() + regression.noise_variances(rows)
     error = (regression.targets[rows] - latent.mean.double()).square()
     own = float(-0.5 * ((2.0 * math.pi * variance).log() + error / variance).mean())
-    if not float(density) > max(own, same) + _LARGE_LOSS:
-        return None
-    noise = float(model.likelihood.noise)
-    return (
-        f"the noise variance of {noise:.3g} has some of the function, which {model.covar_module.num_scalar_features} "
-        f"features cannot follow: rows are predicted better from {NUM_NEIGHBORS} near ones with the exact kernel and a "
-        f"noise of {_SMALLER[int(best)] * noise:.3g}, with mean log densities of {float(density):.2f} and {own:.2f}; "
-        f"take more features, or landmarks with block_size"
-    )
+    return float(density) - max(own, same), float(density), own, int(best)
 
 
 def _densities(regression: ExactRegression, groups: Tensor, factors: tuple[float, ...], shorter: float = 1.0) -> Tensor:
