@@ -7,9 +7,10 @@ It is run by hand, with the extra ``mutation``; see CONTRIBUTING.md::
     python tests/mutation.py run mutants.json measured results.jsonl
     python tests/mutation.py report results.jsonl
 
-Mutants are those of cosmic-ray, in the bodies of functions: an operator, a comparison, a number or a truth value is
-another one. The tests run once with coverage. Then they are collected once more; for each mutant a fork replaces the
-code of a function, and runs the tests that executed its line until one fails.
+Mutants are in the bodies of functions. Those of cosmic-ray: an operator, a comparison, a number or a truth value is
+another one. Those of ``mutation_operators.py``: a term is dropped, a branch removed, a bound shifted, a conversion left
+out. The tests run once with coverage. Then they are collected once more; for each mutant a fork replaces the code of a
+function, and runs the tests that executed its line until one fails, first those of the folder of the subpackage.
 """
 
 from __future__ import annotations
@@ -33,20 +34,33 @@ import coverage
 import pytest
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
+from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator, operator_names
+from mutation_operators import OPERATORS, check_examples
 
 ROOT = Path(__file__).parents[1]
 NUMBERS = {
-    "linalg": 30,
-    "features": 60,
-    "kernels": 70,
-    "inference": 80,
-    "likelihoods": 25,
-    "training": 40,
-    "diagnostics": 25,
+    "approximation": 34,
+    "botorch": 10,
+    "data": 10,
+    "diagnostics": 26,
+    "features": 15,
+    "functionals": 10,
+    "inference": 50,
+    "kernels": 10,
+    "likelihoods": 10,
+    "linalg": 10,
+    "models": 33,
+    "passes": 10,
+    "saving": 10,
+    "sklearn": 15,
+    "study": 23,
+    "training": 24,
 }
-"""How many mutants are drawn in each subpackage."""
-INVALID = "invalid"
+"""How many mutants are drawn in each subpackage: by its lines, at least ten."""
+CONTRACT = ("approximation", "inference", "models", "passes")
+"""Subpackages whose own tests are also those of ``tests/contract``."""
+INVALID, OWN = "invalid", "rfgp"
 ARITHMETIC = ("Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Pow")
 OTHERS = ("AddNot", "ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd")
 OTHERS += ("ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "NumberReplacer", "ZeroIterationForLoop")
@@ -54,8 +68,10 @@ OTHERS += ("ReplaceUnaryOperator_USub_UAdd", "ReplaceUnaryOperator_Delete_Not", 
 
 
 def is_used(name: str) -> bool:
-    """Whether an operator of cosmic-ray makes mutants that are not wrong at first sight, as shifts of floats are."""
-    name = name.split("/")[1]
+    """Whether an operator makes mutants that are not wrong at first sight, as shifts of floats are."""
+    provider, name = name.split("/")
+    if provider == OWN:
+        return True
     kind, *change = name.split("_")
     if kind == "ReplaceBinaryOperator":
         return all(part in ARITHMETIC for part in change)
@@ -64,13 +80,25 @@ def is_used(name: str) -> bool:
     return name in OTHERS
 
 
+def operator_of(name: str) -> Operator:
+    """The operator of a name, of cosmic-ray or of ``mutation_operators.py``."""
+    provider, own = name.split("/")
+    return OPERATORS[own]() if provider == OWN else get_operator(name)()
+
+
+def own_folders(file: str) -> tuple[str, ...]:
+    """The folders with the tests of the subpackage of a file."""
+    part = Path(file).parts[1]
+    return (f"tests/{part}/", *(("tests/contract/",) if part in CONTRACT else ()))
+
+
 @dataclasses.dataclass(frozen=True)
 class Mutant:
     """A change of one operator at one place.
 
     :param file: the file, from the root of the project.
     :param function: the function, by its qualified name.
-    :param operator: the operator of cosmic-ray.
+    :param operator: the operator, by its provider and name.
     :param text: the line.
     :param column: the place in the line, without its indentation.
     :param index: which of the mutants of the operator at this place.
@@ -141,8 +169,8 @@ def mutants(path: Path) -> dict[Mutant, Place]:
     places, holes = bodies(tree), left_out(tree)
     found = {}
     nodes = list(ast_nodes(get_ast(source)))
-    for name in filter(is_used, operator_names()):
-        operator = get_operator(name)()
+    for name in filter(is_used, (*operator_names(), *(f"{OWN}/{name}" for name in OPERATORS))):
+        operator = operator_of(name)
         seen: dict[tuple, int] = defaultdict(int)
         positions = (start for node in nodes for start, _ in operator.mutation_positions(node))
         for occurrence, (line, column) in enumerate(positions):
@@ -160,18 +188,20 @@ def mutants(path: Path) -> dict[Mutant, Place]:
 
 
 def draw(seed: int) -> list[Mutant]:
-    """A sample of mutants of every subpackage, at different lines.
+    """A sample of mutants of every subpackage, at different lines; of a line first the kind, then the mutant.
 
     :param seed: the seed of the sample.
     """
     chooser = random.Random(seed)
     found = []
     for part, number in NUMBERS.items():
-        by_line = defaultdict(list)
+        by_line: dict[tuple[str, int], dict[str, list[Mutant]]] = defaultdict(lambda: defaultdict(list))
         for path in sorted((ROOT / "rfgp" / part).rglob("*.py")):
             for mutant, place in mutants(path).items():
-                by_line[str(path), place.line].append(mutant)
-        found += [chooser.choice(by_line[key]) for key in chooser.sample(sorted(by_line), number)]
+                by_line[str(path), place.line][mutant.operator.split("_")[0]].append(mutant)
+        for line in chooser.sample(sorted(by_line), number):
+            kind = chooser.choice(sorted(by_line[line]))
+            found.append(chooser.choice(by_line[line][kind]))
     return found
 
 
@@ -189,11 +219,14 @@ def apply(mutant: Mutant, place: Place) -> None:
 
     :param mutant: the mutant.
     :param place: where it is.
+    :raises ValueError: if the code stays the same, or a function that exists cannot have the new one.
     """
     path = ROOT / mutant.file
     source = path.read_text(encoding="utf-8")
-    changed = mutate_code(source, get_operator(mutant.operator)(), place.occurrence)
+    changed = mutate_code(source, operator_of(mutant.operator), place.occurrence)
     old, new = (all_codes(compile(text, str(path), "exec")) for text in (source, changed))
+    if old == new:
+        raise ValueError("The mutant is the same code.")
     for function in gc.get_objects():
         if isinstance(function, FunctionType) and function.__code__.co_filename == str(path):
             key = function.__code__.co_qualname, function.__code__.co_firstlineno
@@ -297,18 +330,22 @@ class Judges:
                 yield mutant, place, self._ordered(names & set(items), mutant)
 
     def _ordered(self, names, mutant):
-        """Tests within the budget: of every file in turn the fastest, those of the subpackage first."""
-        by_file = defaultdict(list)
-        for name in sorted(names, key=lambda name: (self._seconds.get(name, 0.0), name)):
-            by_file[name.split("::")[0]].append(name)
-        folder = f"tests/{Path(mutant.file).parts[1]}/"
-        files = sorted(by_file, key=lambda file: (not file.startswith(folder), file))
+        """First the tests of the subpackage, in half of the budget, then others; of every file in turn the fastest."""
+        folders = own_folders(mutant.file)
+        own = {name for name in names if name.startswith(folders)}
         found, left = [], self._budget
-        for name in filter(None, itertools.chain(*itertools.zip_longest(*(by_file[file] for file in files)))):
-            seconds = self._seconds.get(name, 0.0)
-            if seconds <= left:
-                found.append(name)
-                left -= seconds
+        for group, share in ((own, 0.5), (names - own, 1.0)):
+            available = share * left
+            by_file = defaultdict(list)
+            for name in sorted(group, key=lambda name: (self._seconds.get(name, 0.0), name)):
+                by_file[name.split("::")[0]].append(name)
+            files = (by_file[file] for file in sorted(by_file))
+            for name in filter(None, itertools.chain(*itertools.zip_longest(*files))):
+                seconds = self._seconds.get(name, 0.0)
+                if seconds <= available:
+                    found.append(name)
+                    available -= seconds
+                    left -= seconds
         return found
 
     @staticmethod
@@ -320,7 +357,7 @@ class Judges:
         session = items[0].session
         try:
             apply(mutant, place)
-        except SyntaxError:
+        except (SyntaxError, ValueError):
             os.write(pipe, INVALID.encode())
             os._exit(0)
         try:
@@ -335,16 +372,22 @@ class Judges:
 
 
 def report(path: Path) -> str:
-    """Killed mutants by subpackage, and those that survived.
+    """Killed mutants by subpackage, how many by its own tests, and those that survived.
 
     :param path: the file of the results.
     """
     found = [json.loads(line) for line in path.read_text().splitlines()]
     lines = []
     for part in (*NUMBERS, ""):
-        here = [r for r in found if r["file"].startswith(f"rfgp/{part}") and r["verdict"] not in ("gone", INVALID)]
-        killed = sum(r["verdict"] == "killed" for r in here)
-        lines.append(f"{part or 'all':12} {killed:4} of {len(here):4} killed, {killed / max(len(here), 1):.1%}")
+        here = [
+            r
+            for r in found
+            if r["file"].startswith(f"rfgp/{part}/" if part else "") and r["verdict"] not in ("gone", INVALID)
+        ]
+        killers = [r for r in here if r["verdict"] == "killed"]
+        own = sum(r["by"].startswith(own_folders(r["file"])) for r in killers)
+        share = len(killers) / max(len(here), 1)
+        lines.append(f"{part or 'all':13} {len(killers):4} of {len(here):4} killed, {share:6.1%}; {own:4} by own tests")
     lines += [
         f"{r['verdict']}: {r['file']}:{r.get('line')} {r['function']} {r['operator'].split('/')[1]} {r['text'][:90]}"
         for r in found
@@ -371,6 +414,7 @@ def main() -> int:
     part.add_argument("results", type=Path)
     options = parser.parse_args()
     if options.command == "draw":
+        check_examples()
         options.mutants.write_text(json.dumps([dataclasses.asdict(mutant) for mutant in draw(options.seed)], indent=0))
         return 0
     if options.command == "measure":
