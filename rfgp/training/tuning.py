@@ -108,16 +108,13 @@ class Tuning:
 
     def _costs(self, rows: Tensor) -> tuple[float, float]:
         """Seconds a row: of the search for those near it, and of its log density, without what comes only once."""
+        mean_log_density(self.conditional, self._groups(rows[:1]))
         times = [timing.clock()]
-        self._groups(rows[:1])
-        times.append(timing.clock())
         groups = self._groups(rows)
         times.append(timing.clock())
-        mean_log_density(self.conditional, groups[: len(rows) // 2])
-        times.append(timing.clock())
         mean_log_density(self.conditional, groups)
-        once, search, _, predict = (after - before for before, after in itertools.pairwise([*times, timing.clock()]))
-        return max(search - once, 1e-9) / len(rows), max(predict, 1e-9) / len(rows)
+        search, predict = (after - before for before, after in itertools.pairwise([*times, timing.clock()]))
+        return max(search, 1e-9) / len(rows), max(predict, 1e-9) / len(rows)
 
     def _affordable(self, stage: Stage, deadline: Deadline) -> int:
         rows = stage.rows // min(self.conditional.num_factors, _MOST_FACTORS)

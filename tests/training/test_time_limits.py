@@ -3,6 +3,7 @@
 import math
 
 import gpytorch
+import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
@@ -11,8 +12,11 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 import rfgp
 from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from rfgp.sklearn import RandomFeatureGPRegressor, model_size
-from rfgp.training import costs, methods, objectives, session, timing
+from rfgp.training import costs, methods, objectives, session, timing, tuning
+from rfgp.training.climb import Climb
 from rfgp.training.minibatches import MinibatchTraining
+from rfgp.training.near_groups import NearRows
+from rfgp.training.neighbors import NeighborObjective
 
 ROWS, PER_ROW, GRADIENT = 600, 0.01, 10.0
 """Seconds that a fit takes for every row, and how many times as long an evaluation with its gradient takes."""
@@ -182,3 +186,57 @@ def test_blocks_learn_their_noise_after_the_limit_too(block_size):
     summary = rfgp.fit(late, x, noisy, strategy="blocks", time_limit=1e-6, progress=False)
     assert summary.evaluations > 0
     assert 6.0 < float(late.likelihood.noise) < 13.0
+
+
+SEARCH, PREDICT, BUILD = 2.0**-6, 2.0**-7, 8.0
+"""Seconds of a search for those near a row, of its log density, and of what the first search prepares."""
+
+
+@pytest.fixture
+def tuned(clock, monkeypatch):
+    """Makes a tuning by rows given those near them, every part of which moves the clock."""
+    groups, density = NearRows.groups, tuning.mean_log_density
+
+    def search(self, kernel, rows, size):
+        clock.now += SEARCH * len(rows) + (BUILD if self._scales is None else 0.0)
+        return groups(self, kernel, rows, size)
+
+    def predict(conditional, rows):
+        clock.now += PREDICT * len(rows)
+        return density(conditional, rows)
+
+    def ascend(self, point):
+        clock.now += 3.0 * PREDICT * len(self.groups)
+        clock.evaluations.append(len(self.groups))
+        slope = -np.logspace(0, 4, len(point)) * (point - 1.0)
+        return float(0.5 * slope @ (point - 1.0)), slope
+
+    monkeypatch.setattr(NearRows, "groups", search)
+    monkeypatch.setattr(tuning, "mean_log_density", predict)
+    monkeypatch.setattr(Climb, "_evaluate", ascend)
+
+    def make(limit):
+        x, y = rows(2100)
+        objective = NeighborObjective(model(), x, y, None)
+        return tuning.Tuning(objective.conditional(), objective.moments, 100, timing.Deadline(limit))
+
+    return make
+
+
+def test_rows_of_a_tuning_are_as_many_as_their_searches_and_evaluations_have_time_for(clock, tuned):
+    """Costs a row are measured on 128 rows, without what the first search prepares."""
+    limit, evaluations = 96.0, 8
+    made = tuned(limit)
+    measuring = BUILD + 129 * SEARCH + 129 * PREDICT
+    assert clock.now == measuring
+    assert len(made.held) == int(0.1 * (limit - measuring) / (SEARCH + PREDICT))
+    made.advance((tuning.Stage(3000, evaluations, True),))
+    assert set(clock.evaluations) == {int((limit - measuring) / (SEARCH + 3.0 * evaluations * PREDICT))}
+    assert 0.8 * limit <= clock.now <= 1.2 * limit
+
+
+def test_a_tuning_judges_no_fewer_rows_than_can_decide_and_makes_its_first_stage_alone(clock, tuned):
+    made = tuned(16.0)
+    assert len(made.held) == 256
+    made.advance((tuning.Stage(3000, 4, True), tuning.Stage(3000, 4, True)))
+    assert clock.evaluations == [256] and len(made.stages) == 1
