@@ -219,7 +219,7 @@ def apply(mutant: Mutant, place: Place) -> None:
 
     :param mutant: the mutant.
     :param place: where it is.
-    :raises ValueError: if the code stays the same, or a function that exists cannot have the new one.
+    :raises ValueError: if the code stays the same, no function has it, or one that has it cannot have the new one.
     """
     path = ROOT / mutant.file
     source = path.read_text(encoding="utf-8")
@@ -227,11 +227,16 @@ def apply(mutant: Mutant, place: Place) -> None:
     old, new = (all_codes(compile(text, str(path), "exec")) for text in (source, changed))
     if old == new:
         raise ValueError("The mutant is the same code.")
+    gc.unfreeze()  # what is frozen is not among the objects
+    num_changed = 0
     for function in gc.get_objects():
         if isinstance(function, FunctionType) and function.__code__.co_filename == str(path):
             key = function.__code__.co_qualname, function.__code__.co_firstlineno
             if key in new and new[key] != old[key]:
                 function.__code__ = new[key]
+                num_changed += 1
+    if not num_changed:
+        raise ValueError("No function has the code of the mutant.")
 
 
 def executed(path: Path, line: int) -> range:
