@@ -61,6 +61,8 @@ NUMBERS = {
 CONTRACT = ("approximation", "inference", "models", "passes")
 """Subpackages whose own tests are also those of ``tests/contract``."""
 INVALID, OWN = "invalid", "rfgp"
+CHECKS_OR_WORDS = ("strict", "help", "desc", "validate_args")
+"""Arguments whose changes change nothing where there is no error, or words."""
 ARITHMETIC = ("Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Pow")
 OTHERS = ("AddNot", "ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd")
 OTHERS += ("ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "NumberReplacer", "ZeroIterationForLoop")
@@ -142,7 +144,7 @@ def bodies(tree: ast.Module) -> list[tuple[str, int, int]]:
 
 
 def left_out(tree: ast.Module) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """From where to where no mutants are drawn: errors and warnings, whose words change, annotations and heads."""
+    """From where to where no mutants are drawn: errors, warnings and words, annotations, heads and checks."""
     found = []
     for node in ast.walk(tree):
         parts = [node] if isinstance(node, ast.Raise) else []
@@ -155,6 +157,8 @@ def left_out(tree: ast.Module) -> list[tuple[tuple[int, int], tuple[int, int]]]:
             parts = [part for part in ast.walk(ast.Module(parts, [])) if hasattr(part, "lineno")]
         if isinstance(node, ast.JoinedStr):
             parts = [node]
+        if isinstance(node, ast.keyword) and node.arg in CHECKS_OR_WORDS:
+            parts = [node.value]
         found += [((part.lineno, part.col_offset), (part.end_lineno, part.end_col_offset)) for part in parts]
     return found
 
@@ -214,11 +218,21 @@ def all_codes(code: CodeType) -> dict[tuple[str, int], CodeType]:
     return found
 
 
-def apply(mutant: Mutant, place: Place) -> None:
-    """Replace the code of the functions of this process that a mutant changes.
+def functions_of_package() -> list[FunctionType]:
+    """The functions of this process that the package has."""
+    gc.unfreeze()  # what is frozen is not among the objects
+    package = str(ROOT / "rfgp")
+    found = [f for f in gc.get_objects() if isinstance(f, FunctionType) and f.__code__.co_filename.startswith(package)]
+    gc.freeze()
+    return found
+
+
+def apply(mutant: Mutant, place: Place, functions: list[FunctionType]) -> None:
+    """Replace the code of the functions that a mutant changes.
 
     :param mutant: the mutant.
     :param place: where it is.
+    :param functions: all functions of the package.
     :raises ValueError: if the code stays the same, no function has it, or one that has it cannot have the new one.
     """
     path = ROOT / mutant.file
@@ -227,10 +241,9 @@ def apply(mutant: Mutant, place: Place) -> None:
     old, new = (all_codes(compile(text, str(path), "exec")) for text in (source, changed))
     if old == new:
         raise ValueError("The mutant is the same code.")
-    gc.unfreeze()  # what is frozen is not among the objects
     num_changed = 0
-    for function in gc.get_objects():
-        if isinstance(function, FunctionType) and function.__code__.co_filename == str(path):
+    for function in functions:
+        if function.__code__.co_filename == str(path):
             key = function.__code__.co_qualname, function.__code__.co_firstlineno
             if key in new and new[key] != old[key]:
                 function.__code__ = new[key]
@@ -282,6 +295,7 @@ class Judges:
 
     def pytest_runtestloop(self, session):
         items = {item.nodeid: item for item in session.items}
+        self._functions = functions_of_package()
         work, running = self._work(items), {}
         with self._out.open("a") as out:
             while True:
@@ -353,15 +367,14 @@ class Judges:
                     left -= seconds
         return found
 
-    @staticmethod
-    def _judge(mutant, place, items, pipe) -> None:
+    def _judge(self, mutant, place, items, pipe) -> None:
         """In a fork: run tests with the mutant, and write the name of the first that fails."""
         nowhere = os.open(os.devnull, os.O_WRONLY)
         for stream in (1, 2):
             os.dup2(nowhere, stream)
         session = items[0].session
         try:
-            apply(mutant, place)
+            apply(mutant, place, self._functions)
         except (SyntaxError, ValueError):
             os.write(pipe, INVALID.encode())
             os._exit(0)

@@ -33,7 +33,6 @@ from rfgp.inference.sums.grid_statistics import GridStatistics
 from rfgp.kernels import AdvectedKernel, LaplaceKernel
 from rfgp.likelihoods import ComplexGaussianLikelihood
 from rfgp.linalg import exponential_sums as sums_of_exponentials
-from rfgp.linalg.exponential_sums import exponential_sums
 from rfgp.models import LaplaceGP, WeightSpaceGP
 from rfgp.models.streams import Forgetting, LengthscaleBank, SlidingWindow
 
@@ -322,20 +321,6 @@ def test_states_and_files_keep_the_grid(tmp_path):
     for other in (rfgp.load(tmp_path / "model.rfgp"), twin):
         assert isinstance(other.statistics, GridStatistics)
         torch.testing.assert_close(other.log_marginal_likelihood(), model.log_marginal_likelihood())
-
-
-@pytest.mark.parametrize("columns", (1, 2, 3))
-def test_products_give_the_sums_of_the_transform(columns, monkeypatch):
-    pytest.importorskip("finufft")
-    phases, strengths = 6.0 * points(50, columns) - 3.0, points(50, 3, seed=1) - 0.5
-    half = (5, 3, 2)[:columns]
-    fast = exponential_sums(phases, strengths, half)
-    monkeypatch.setattr(sums_of_exponentials, "has_fft", lambda: False)
-    torch.testing.assert_close(exponential_sums(phases, strengths, half), fast, rtol=0.0, atol=ROUNDING)
-    order = torch.tensor([-2, 1, -1][:columns])
-    wanted = (strengths.mT + 0j) @ torch.exp(-1j * (phases @ order.double()))
-    found = fast[(slice(None), *(h + o for h, o in zip(half, order.tolist(), strict=True)))]
-    torch.testing.assert_close(found, wanted, rtol=0.0, atol=ROUNDING)
 
 
 def test_training_reads_rows_for_every_grid_and_not_for_parameters(monkeypatch):
