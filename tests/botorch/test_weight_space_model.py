@@ -21,6 +21,7 @@ from linear_operator.operators import DiagLinearOperator
 
 import rfgp
 from rfgp.botorch import WeightSpaceModel
+from rfgp.botorch.checks import checked_noise
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*not standardized", "ignore:.*single precision", "ignore:.*Data")
 D = 64
@@ -642,11 +643,15 @@ def test_bad_points_outputs_and_noise():
     last = model.posterior(at).mean[:, 1:]
     torch.testing.assert_close(model.posterior(at, output_indices=[-1]).mean, last)
     torch.testing.assert_close(model.subset_output([-1]).posterior(at).mean, last)
-    for noise in (0.1, torch.ones(4, 2).double(), torch.ones(3).double(), -torch.ones(3, 2).double(), torch.ones(3, 2)):
+    shapes = torch.ones(4, 2).double(), torch.ones(3, 3).double(), torch.ones(3).double()
+    for noise in (0.1, *shapes, -torch.ones(3, 2).double(), torch.ones(3, 2)):
         with pytest.raises(ValueError, match="noise"):
             model.posterior(at, observation_noise=noise)
         with pytest.raises(ValueError, match="noise"):
             model.condition_on_observations(at, y[:3], noise=noise)
+    for noise in shapes:
+        with pytest.raises(ValueError, match=r"expected noise variances of shape \(..., 3, 2\)"):
+            checked_noise(noise, at, 2)
 
 
 def test_pickles_with_several_outputs_and_priors_that_are_registered_by_name():

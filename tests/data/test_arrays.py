@@ -12,6 +12,8 @@ import zarr
 
 import rfgp.data.arrays
 from rfgp.data import ArraySource, GridSource, MappedSource, Standardize
+from rfgp.data.batches import batches
+from rfgp.data.row_noise import weighted
 
 
 def only(source):
@@ -138,3 +140,14 @@ def test_scaled_columns():
     assert repr(both) in source.description and torch.equal(
         next(iter(pickle.loads(pickle.dumps(source))))[0], scaled[:10]
     )
+
+
+def test_weights_count_in_double_precision_and_batches_are_asked_for():
+    x, weights = torch.ones(3, 2), torch.tensor([0.1, 0.2, 0.3])
+    noise = weighted(None, weights, x)
+    assert torch.equal(noise.weights, weights.double()) and noise.variances is None
+    picked = weighted(0.5 * weights, weights, x)[1:]
+    assert torch.equal(picked.weights, weights[1:].double()) and torch.equal(picked.variances, 0.5 * weights[1:])
+    for value in (3, None):
+        with pytest.raises(ValueError, match="expected inputs x, or batches from a loader, got"):
+            batches(value, None, None)

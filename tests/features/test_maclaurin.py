@@ -199,6 +199,9 @@ def test_least_budget_named_in_the_error_is_enough(form):
     with pytest.raises(ValueError, match=f"expected at least {least} features"):
         allocate(points(5, 3), least - 1, series, form=form, min_degree=3)
     assert allocate(points(5, 3), least, series, form=form, min_degree=3).degree == 4
+    most = {"real": 5, "complex": 5, "ctr": 8}[form]  # of all degrees, where the least asked for is beyond them
+    with pytest.raises(ValueError, match=f"expected at least {most} features"):
+        allocate(points(5, 3), most - 1, series, form=form, min_degree=9)
 
 
 def test_pairs_alone_cannot_spend_an_odd_budget():

@@ -11,7 +11,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 import gpytorch
+import numpy as np
 import pytest
+import scipy.special
+import scipy.stats
 import torch
 
 import rfgp.features.spectra
@@ -31,6 +34,7 @@ from rfgp.features import (
     WidenedGaussian,
 )
 from rfgp.features.spectra import Spherical
+from rfgp.features.spectra.special_functions import gamma_root
 from rfgp.kernels import AdvectedKernel, LaplaceKernel, SkewedChiSquaredKernel, SpectralDensityKernel
 
 STANDARD_ERRORS = 5.0
@@ -208,3 +212,18 @@ def test_the_fourier_transform_of_a_density_is_the_kernel(name):
         grid = torch.cartesian_prod(axis, axis, axis)
         total = 0.4**3 * spectrum.density_at(grid, **parameters).sum()
         torch.testing.assert_close(total, torch.ones_like(total), rtol=0.0, atol=1e-2)
+
+
+@pytest.mark.parametrize("alpha", [2e-4, 0.02, 0.5, 3.0, 4e3])
+def test_slopes_of_gamma_roots_are_those_of_the_implicit_function(alpha):
+    """d q / d alpha = -(dP / d alpha) / p at the quantile q, by differences of P in its own unit."""
+    quantile = alpha + np.array([-0.7, 0.1, 2.0]) * np.sqrt(alpha) if alpha > 1.0 else np.array([1e-3, 0.1, 2.0])
+    uniform = torch.from_numpy(scipy.special.gammainc(alpha, quantile))
+    shape = torch.tensor(alpha, dtype=torch.float64, requires_grad=True)
+    root = gamma_root(shape, uniform)
+    np.testing.assert_allclose(root.detach().square(), quantile, rtol=1e-9)
+    step = 1e-5 * alpha
+    change = scipy.special.gammainc(alpha + step, quantile) - scipy.special.gammainc(alpha - step, quantile)
+    wanted = -change / (2.0 * step) / scipy.stats.gamma.pdf(quantile, alpha) / (2.0 * np.sqrt(quantile))
+    found = [float(torch.autograd.grad(value, shape, retain_graph=True)[0]) for value in root]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)

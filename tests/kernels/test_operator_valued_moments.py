@@ -260,6 +260,9 @@ def test_active_dims_batches_and_gradients():
         for i in range(2):
             one = hilbert_schmidt_variance(approximated(lengthscales[i], spectrum), x, y)
             torch.testing.assert_close(both[i], one, **CLOSE)
+            inputs = torch.stack([x[:2], 2.0 * x[:2]])
+            batch = hilbert_schmidt_variance(approximated(lengthscales[i], spectrum), inputs, y)
+            torch.testing.assert_close(batch[0], one[:2], **CLOSE)
 
 
 def gaussian_density(w):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import gpytorch
 import pytest
@@ -13,7 +14,7 @@ from problems import scaled
 import rfgp
 from rfgp.approximation import selection
 from rfgp.approximation.selection import best_method, posterior_loss, rank_methods, suggest_num_features
-from rfgp.approximation.selection.posterior import PosteriorTest, beyond
+from rfgp.approximation.selection.posterior import PosteriorLoss, PosteriorTest, beyond
 from rfgp.diagnostics import exact_posterior, kl_to_exact
 from rfgp.models import WeightSpaceGP
 
@@ -240,3 +241,14 @@ def test_targets_of_the_exact_posterior_are_those_of_the_reference():
     exact = selection.posterior._ExactPosterior(matern(), x[:20], x[20:], 0.1, 1.0)
     expected = exact_posterior(matern(), likelihood, x[:20], torch.zeros(20), x[20:])
     torch.testing.assert_close(exact._variance, expected.variance, rtol=1e-9, atol=0.0)
+
+
+def test_nine_of_ten_draws_are_no_worse_in_divergence_and_in_coverage(monkeypatch):
+    """Of losses that are known; draws end with the second one above a limit."""
+    losses = [PosteriorLoss(float(i), 0.5 + 0.01 * j) for i, j in zip((3, 0, 2, 1, 4), (1, 4, 0, 2, 3), strict=True)]
+    monkeypatch.setattr(PosteriorTest, "_posterior", lambda self, loss: SimpleNamespace(loss=lambda kernel: kernel))
+    test = PosteriorTest(uniform(10), seed=0, num_draws=5, noise=NOISE)
+    found = test.upper_loss(iter(losses))
+    assert found.kl_per_point == pytest.approx(3.6) and found.coverage == pytest.approx(0.504)
+    rest = iter(losses)
+    assert test.upper_loss(rest, 1.5).kl_per_point == pytest.approx(2.8) and len(list(rest)) == 2

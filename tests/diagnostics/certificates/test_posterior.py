@@ -222,3 +222,15 @@ def test_bad_calls():
     for match, call in bad.items():
         with pytest.raises(ValueError, match=match):
             call()
+
+
+def test_sums_of_many_blocks_are_as_near_as_the_rounding_says(monkeypatch):
+    """A block adds less than half of the last digit, and is lost: the error grows with the number of blocks."""
+    monkeypatch.setattr("rfgp.diagnostics.certificates.kernel_matrix._BLOCK", 8)
+    matrix = KernelMatrix(RBFKernel().double(), torch.zeros(16_000, 1, dtype=torch.float64))
+    columns = torch.full((16_000, 1), 0.45 * torch.finfo(torch.float64).eps / 8, dtype=torch.float64)
+    columns[:8] = torch.eye(8, 1, dtype=torch.float64)
+    points = matrix.select(torch.zeros(1, 1))
+    rest = 15_992 * float(columns[8])
+    error = abs(float(matrix.cross_times(points, columns) - 1.0) - rest)
+    assert 0.9 * rest < error <= float(matrix.rounding(columns, points))

@@ -9,7 +9,10 @@ import pytest
 import scipy.stats
 import torch
 
+import rfgp
 from rfgp.diagnostics.sensitivity import Uniform, main_effects, propagate, sobol_indices
+from rfgp.diagnostics.sensitivity.sampled import SampledFunctions
+from rfgp.models import WeightSpaceGP
 from rfgp.sklearn import RandomFeatureGPRegressor
 
 TERMS = np.array([4.0, 1.0, 0.0])
@@ -79,3 +82,18 @@ def test_what_is_refused(fitted):
     other = RandomFeatureGPRegressor("rbf", random_state=0, max_evaluations=2).fit(table, range(20))
     with pytest.raises(ValueError, match="got one of a data frame with other cells; encode it"):
         propagate(other, inputs()[:2])
+
+
+def test_functions_that_are_drawn_have_the_moments_of_the_posterior():
+    """What landmarks of some columns leave over is drawn at every point beside the weights."""
+    x = torch.rand(40, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel(nu=1.5, active_dims=[0, 2])).double()
+    kernel = rfgp.approximate(exact, 10, method="landmarks", train_inputs=x, seed=0)
+    model = WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood().double()).condition(x, 5.0 + x[:, 0])
+    points, count = x[:6] + 0.3, 4000
+    torch.manual_seed(0)
+    drawn, posterior = SampledFunctions(model, count).drawn(points), model.posterior(points)
+    assert float(kernel.residual_variance(points).max()) > 0.1
+    error = (drawn.mean(0) - posterior.mean) / (posterior.variance / count).sqrt()
+    assert float(error.abs().max()) < 4.5
+    assert float((drawn.var(0) / posterior.variance - 1.0).abs().max()) < 4.5 * (2.0 / count) ** 0.5
