@@ -61,7 +61,7 @@ NUMBERS = {
 CONTRACT = ("approximation", "inference", "models", "passes")
 """Subpackages whose own tests are also those of ``tests/contract``."""
 INVALID, OWN = "invalid", "rfgp"
-CHECKS_OR_WORDS = ("strict", "help", "desc", "validate_args")
+CHECKS_OR_WORDS = ("strict", "help", "desc", "leave", "validate_args")
 """Arguments whose changes change nothing where there is no error, or words."""
 ARITHMETIC = ("Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Pow")
 OTHERS = ("AddNot", "ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd")
@@ -131,7 +131,7 @@ def bodies(tree: ast.Module) -> list[tuple[str, int, int]]:
             if isinstance(child, ast.FunctionDef | ast.ClassDef):
                 name = f"{prefix}{child.name}"
                 is_function = isinstance(child, ast.FunctionDef)
-                if is_function:
+                if is_function and child.name != "examples":  # which are for tests
                     statements = child.body[1:] if ast.get_docstring(child) is not None else child.body
                     if statements:
                         found.append((name, statements[0].lineno, statements[-1].end_lineno))
@@ -252,14 +252,17 @@ def apply(mutant: Mutant, place: Place, functions: list[FunctionType]) -> None:
         raise ValueError("No function has the code of the mutant.")
 
 
-def executed(path: Path, line: int) -> range:
-    """The lines of the statement at a line, without the statements inside it."""
+def executed(path: Path, mutant: Mutant, line: int) -> range:
+    """The lines of the statement of a mutant, without the statements inside it; of a removed branch its first line."""
     inside = [
         node
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.stmt) and node.lineno <= line <= node.end_lineno
     ]
     innermost = max(inside, key=lambda node: (node.lineno, -node.end_lineno))
+    if isinstance(innermost, ast.If) and mutant.operator == f"{OWN}/RemoveBranch" and not mutant.column:
+        branch = innermost.orelse if mutant.text.startswith("else") else innermost.body
+        return range(branch[0].lineno, branch[0].lineno + 1)
     is_block = hasattr(innermost, "body")
     return range(innermost.lineno, (line if is_block else innermost.end_lineno) + 1)
 
@@ -344,7 +347,7 @@ class Judges:
             contexts = self._coverage.contexts_by_lineno(str(path))
             for mutant in group:
                 place = places.get(mutant)
-                lines = executed(path, place.line) if place else ()
+                lines = executed(path, mutant, place.line) if place else ()
                 names = {context.rsplit("|", 1)[0] for line in lines for context in contexts.get(line, [])}
                 yield mutant, place, self._ordered(names & set(items), mutant)
 
