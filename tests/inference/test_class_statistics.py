@@ -180,3 +180,22 @@ def test_all_reduce_over_two_processes(tmp_path):
     first, second = (GramStatistics.load(tmp_path / f"{rank}.pt") for rank in range(2))
     assert_same(first, dense)
     assert all(torch.equal(value, second.sums()[name]) for name, value in first.sums().items())
+
+
+def test_dense_grams_are_symmetric_after_every_addition(monkeypatch):
+    """Sums are of blocks above the diagonal."""
+    monkeypatch.setattr("rfgp.linalg.gram_matrix._GRAM_COLUMNS", 5)
+    features, targets, weights, log_noise, groups = rows()
+    statistics = ClassStatistics(WIDTH, TARGETS, CLASSES)
+    for part_of in (slice(0, 20), slice(20, 30)):  # of class 0, which has a Gram matrix
+        statistics.update(*part((features, targets, weights, log_noise, groups), part_of))
+        assert statistics.dense.tolist() == [0]
+        seen = features[: part_of.stop]
+        torch.testing.assert_close(statistics.dense_grams[0], seen.mT @ (weights[: part_of.stop, None] * seen))
+
+
+def test_gram_matrices_of_all_groups_ask_for_the_memory_that_they_take(monkeypatch):
+    asked = []
+    monkeypatch.setattr("rfgp._support.checks.fits_in_memory", lambda size, *words: asked.append(size))
+    held = ClassStatistics(WIDTH, TARGETS, CLASSES).update(*rows())
+    assert asked == [] and held.gram.nbytes == asked[-1]

@@ -1,6 +1,7 @@
 """ComplexNormal against the real normal distribution of real and imaginary parts, and against Monte Carlo."""
 
 import math
+import re
 
 import pytest
 import torch
@@ -279,6 +280,11 @@ def test_errors():
     for diagonal in (None, torch.full((SIZE,), 0.9)):
         with pytest.raises(ValueError, match="of a modulus of at most the variances"):
             ComplexNormal(loc, covariance, diagonal=diagonal, pseudo_diagonal=torch.full((SIZE,), 1.0j))
+    for shape in ((), (SIZE + 1,)):
+        with pytest.raises(
+            ValueError, match=rf"expected diagonal of shape \(..., {SIZE}\), got {re.escape(str(shape))}"
+        ):
+            ComplexNormal(torch.zeros(SIZE) + 0j, covariance_root=torch.eye(SIZE) + 0j, diagonal=torch.ones(shape))
     with pytest.raises(ValueError, match="expected pseudo_diagonal of shape"):
         ComplexNormal(loc, covariance, diagonal=torch.ones(1), pseudo_diagonal=torch.zeros(3))
     for level in (0.0, 1.0, "high", math.nan):

@@ -8,14 +8,21 @@ import pytest
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import PolynomialKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.priors import GammaPrior
 from gpytorch.test.base_likelihood_test_case import BaseLikelihoodTestCase
 from problems import CLASSES, INPUTS, polynomial, rows_for
 
 import rfgp
 from rfgp.inference import GramStatistics
-from rfgp.likelihoods import ComplexGaussianLikelihood, ComplexNormal, DirichletClassificationLikelihood
+from rfgp.likelihoods import (
+    ComplexGaussianLikelihood,
+    ComplexNormal,
+    DirichletClassificationLikelihood,
+    MultitaskFixedNoiseGaussianLikelihood,
+)
 from rfgp.likelihoods.dirichlet import ALPHA_GRID, dirichlet_targets
+from rfgp.likelihoods.noise import noise_covariance
 from rfgp.models import WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -269,3 +276,20 @@ class TestDirichletWithGPyTorch(BaseLikelihoodTestCase, unittest.TestCase):
     def test_nonbatch(self):
         functions = torch.randn(3, 5)
         self.assertEqual(self.create_likelihood()(functions).sample().shape, functions.shape)
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize("is_fixed", [False, True])
+def test_dense_noise_is_that_of_the_likelihood_in_double_precision_and_without_history(outputs, is_fixed):
+    given = torch.tensor([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])[:, :outputs].float()
+    if outputs == 1:
+        likelihood = FixedNoiseGaussianLikelihood(given[:, 0]) if is_fixed else GaussianLikelihood().float()
+    else:
+        likelihood = (
+            MultitaskFixedNoiseGaussianLikelihood(given) if is_fixed else MultitaskGaussianLikelihood(2).float()
+        )
+    found = noise_covariance(likelihood, 3, outputs, given if is_fixed else None)
+    assert found.dtype == torch.float64 and not found.requires_grad
+    if not is_fixed:
+        given = (likelihood.noise + (likelihood.task_noises if outputs > 1 else 0.0)).detach().expand(3, outputs)
+    torch.testing.assert_close(found, torch.diag(given.flatten().double()), rtol=1e-6, atol=0.0)
