@@ -19,6 +19,7 @@ import argparse
 import ast
 import dataclasses
 import gc
+import importlib
 import itertools
 import json
 import os
@@ -298,6 +299,8 @@ class Judges:
 
     def pytest_runtestloop(self, session):
         items = {item.nodeid: item for item in session.items}
+        for file in {mutant.file for mutant in self._chosen if (ROOT / mutant.file).exists()}:
+            importlib.import_module(".".join(Path(file).with_suffix("").parts).removesuffix(".__init__"))
         self._functions = functions_of_package()
         work, running = self._work(items), {}
         with self._out.open("a") as out:

@@ -42,7 +42,7 @@ class RankReducer(Reducer[Sums]):
         parameters = summation.parameters
         found = self.ranks.attempt(of_this_rank, _PASS)
         pairs = zip(parameters, found, strict=True)
-        total = [torch.zeros_like(p) if gradient is None else gradient.contiguous() for p, gradient in pairs]
+        total = [(torch.zeros_like(p) if gradient is None else gradient).contiguous() for p, gradient in pairs]
         self.ranks.sum_(total)
         return list(total)
 

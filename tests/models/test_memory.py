@@ -7,6 +7,7 @@ import gpytorch
 import torch
 
 import rfgp
+from rfgp.models import LaplaceGP
 
 
 def test_a_model_is_freed_with_its_last_reference():
@@ -25,3 +26,14 @@ def test_a_model_is_freed_with_its_last_reference():
         assert all(reference() is None for reference in held)
     finally:
         gc.enable()
+
+
+def test_curvatures_of_classes_ask_for_the_memory_that_they_take(monkeypatch):
+    """Three times the Gram matrices: of the rows, their sum, and a factor."""
+    x = torch.rand(30, 2, generator=torch.Generator().manual_seed(0))
+    kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 8, input_dim=2, seed=0)
+    likelihood = gpytorch.likelihoods.SoftmaxLikelihood(num_features=3, num_classes=3, mixing_weights=False)
+    asked = []
+    monkeypatch.setattr("rfgp._support.checks.fits_in_memory", lambda size, *words: asked.append(size))
+    LaplaceGP(kernel, likelihood).condition(x, torch.arange(30) % 3)
+    assert 3 * 6 * 8 * 8 * 8 in asked

@@ -77,6 +77,9 @@ def test_other_files_are_named(path, tmp_path, fitted):
     raises("read it with torch.load")
     torch.save({"header": 1, "tensors": {}, "checksum": ""}, path)
     raises("read it with torch.load")
+    for tensors in ([torch.ones(1)], {"a": 1}):
+        torch.save({"header": "{}", "tensors": tensors, "checksum": ""}, path)
+        raises("got another checksum")
     path.write_bytes(b"PK\x03\x04" + bytes(100))
     raises("cut off")
     with pytest.raises(ValueError, match="folder"):

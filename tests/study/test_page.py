@@ -63,6 +63,10 @@ def test_the_report_is_one_file_that_needs_no_network(page):
     assert "http" not in re.sub('base64,[^"]*', "", page).replace("http-equiv", "")
 
 
+def test_the_report_says_which_data(page):
+    assert "regression, 40 training rows, 20 test rows, 2 inputs" in page
+
+
 def test_the_report_is_for_phones(page):
     assert 'name="viewport" content="width=device-width, initial-scale=1"' in page
     assert "img { max-width: 100%" in page and page.count("<table") == page.count('<div class="box"><table')

@@ -82,21 +82,6 @@ def test_noise_ends_where_regression_can_be_computed(y, mean):
     assert float((model.posterior(X).mean - y).abs().max()) < 1e-6
 
 
-def test_units_of_targets():
-    """The spread, or else the rounding of the values, or that of others; and the level, where none is learned."""
-    columns = torch.stack([torch.ones(4), torch.tensor([1.0, -1.0, 1.0, -1.0]), torch.zeros(4)], -1).double()
-    known = target_moments(columns, ZeroMean(), X[:4])
-    rounding = (1e3 * torch.finfo(torch.float64).eps) ** 2
-    assert known.variances.tolist() == pytest.approx([rounding, 1.0, 0.5])
-    assert known.function_variances.tolist() == pytest.approx([1.0, 1.0, 0.5])
-    learned = target_moments(columns[:, :1], ConstantMean(), X[:4])
-    assert float(learned.function_variances) == float(learned.least_noise) == pytest.approx(rounding)
-    assert float(target_moments(columns[:, 2:], None, X[:4]).variances) == 1.0
-    assert float(target_moments(1j * columns[:, :1], ZeroMean(), X[:4]).function_variances) == pytest.approx(1.0)
-    frozen = ConstantMean().requires_grad_(False)
-    assert float(target_moments(columns[:, :1], frozen, X[:4]).function_variances) == pytest.approx(1.0)
-
-
 def test_constant_means_start_with_all_digits():
     model = gaussian(ConstantMean)
     y = 1e8 + 0.1 + 1e-3 * X[:, 0]

@@ -276,6 +276,7 @@ BAD_POINTS = {
     "another number of columns": (lambda: points(columns=3), "rows 0 to 1 of the map: expected x with 2 columns"),
     "one dimension": (lambda: torch.zeros(5), "shape"),
     "three dimensions": (lambda: [torch.zeros(2, 5, 2)], r"batches of points \(n, d\)"),
+    "a tensor of integers": (lambda: torch.zeros(5, 2, dtype=torch.long), "expected floating-point points"),
     "integers": (lambda: [torch.zeros(5, 2, dtype=torch.long)], "floating-point"),
 }
 

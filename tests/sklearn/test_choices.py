@@ -1,0 +1,79 @@
+"""What estimators choose by themselves: kernels of few rows, evaluations, shares of the time, and no advice."""
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+
+import rfgp.sklearn.base
+from rfgp.sklearn import RandomFeatureGPRegressor
+from rfgp.sklearn.choice import KERNELS, chosen_parts
+from rfgp.sklearn.comparison import Comparison
+from rfgp.sklearn.scaling import ColumnScaler
+from rfgp.sklearn.student import StudentModels
+from rfgp.training import timing
+
+X = np.random.default_rng(0).normal(size=(60, 2))
+Y = np.column_stack([X[:, 0], np.sin(X[:, 1])])
+
+
+class Stop(Exception):
+    pass
+
+
+@pytest.mark.parametrize("kind", ["few rows", "missing targets", "no time"])
+def test_kernels_are_not_compared_without_rows_or_time(kind):
+    y = torch.from_numpy(Y[:, 0].copy())
+    if kind == "missing targets":
+        y[3] = torch.nan
+    x, y = (part.repeat_interleave(100, 0)[: 10 if kind == "few rows" else None] for part in (torch.from_numpy(X), y))
+    deadline = timing.Deadline(timing.clock()) if kind == "no time" else timing.NEVER
+    assert chosen_parts(lambda name: name, "auto", x, y, deadline) == KERNELS[0]
+
+
+@pytest.mark.parametrize(("is_missing", "most"), [(False, 77), (True, 50)])
+def test_few_cells_take_fewer_evaluations(is_missing, most, monkeypatch):
+    def stop(*_, max_evaluations, **__):
+        raise Stop(max_evaluations)
+
+    monkeypatch.setattr(rfgp.sklearn.base, "fit", stop)
+    y = Y.copy()
+    y[::7, 1] = np.nan if is_missing else 0.0
+    with pytest.raises(Stop, match=f"^{most}$"):
+        RandomFeatureGPRegressor("matern32", num_features=16, max_evaluations=77, random_state=0).fit(X, y)
+
+
+def test_a_normal_model_has_half_of_the_time_of_a_target_with_student_noise(monkeypatch):
+    monkeypatch.setattr(timing, "clock", lambda: 100.0)
+    shares = []
+
+    def trained(self, parts, x, y, weights, num_rows, deadline, *_):
+        shares.append(deadline.left)
+        raise Stop
+
+    monkeypatch.setattr(RandomFeatureGPRegressor, "_trained", trained)
+    estimator = RandomFeatureGPRegressor("matern32", noise="student", random_state=0)
+    estimator.x_scaler_ = ColumnScaler().fit(X)
+    rows = torch.from_numpy(X), torch.from_numpy(Y), torch.Generator()
+    with pytest.raises(Stop):
+        estimator._student_models(*rows, timing.Deadline(112.0))
+    assert shares[-1] == pytest.approx(0.5 * 12.0 / 2)
+
+
+def test_weights_beside_student_noise_are_refused_in_updates():
+    with pytest.raises(ValueError, match="expected no sample_weight beside noise="):
+        StudentModels([]).update(torch.from_numpy(X), torch.from_numpy(Y), torch.ones(60))
+
+
+def test_no_better_model_is_no_advice():
+    comparison = Comparison(None, {"linear": None})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for losses in ({}, {"linear": np.array([1.0, 1.2])}, {"linear": np.array([0.995, 0.999])}):
+            comparison.by_row = {"model": np.array([1.0, 1.0])} | losses
+            assert comparison.better is None
+            comparison.warn()
+    comparison.by_row = {"model": np.array([1.0, 1.0]), "linear": np.array([0.5, 0.6])}
+    with pytest.warns(UserWarning, match="predicted better by linear"):
+        comparison.warn()

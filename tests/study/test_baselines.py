@@ -1,0 +1,14 @@
+"""Trivial predictions know classes that the training rows lack."""
+
+import math
+
+import pytest
+import torch
+
+from rfgp.study.baselines import _trivial
+
+
+def test_classes_that_are_not_seen_have_a_probability():
+    found = _trivial(None, torch.tensor([0, 0, 1]), None, torch.tensor([2, 0]), 3)
+    assert found.log_loss.tolist() == pytest.approx([math.log(6.0), math.log(2.0)])
+    assert found.error.tolist() == [1.0, 0.0]
