@@ -109,6 +109,10 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
             check_no_operator(operator)
         return reference_tensor(self).new_ones(1, 1)
 
+    def summands(self) -> list[Any]:
+        """The kernels with features that add up to this one."""
+        return [self]
+
     def separated(self) -> tuple[Any, Tensor] | None:
         """A scalar kernel and a covariance (T, T) of outputs whose product this is; None where there are none."""
         return None

@@ -27,6 +27,19 @@ def fitted(case):
     return case.fitted()
 
 
+@functools.cache
+def predicted(case):
+    """The means and covariances at the points by the model of a case."""
+    with torch.no_grad():
+        return moments(fitted(case).posterior(case.inputs()[1]), case)
+
+
+@functools.cache
+def expected(case):
+    """The same by dense algebra."""
+    return wanted(case, fitted(case), case.inputs()[1])
+
+
 def cells(values, case):
     """Values of a posterior by law and cell: (L, m) or (L, m T)."""
     return values if case.noise_case.has_labels else values.reshape(1, -1)
@@ -67,13 +80,11 @@ def test_evidence_and_gradients(case):
 
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_means_and_covariances_between_points_and_outputs(case):
-    model, (_, xs) = fitted(case), case.inputs()
-    with torch.no_grad():
-        found = model.posterior(xs)
-    mean, covariance = wanted(case, model, xs)
-    for value, dense in zip(moments(found, case), (mean, covariance), strict=True):
+    for value, dense in zip(predicted(case), expected(case), strict=True):
         close(value, dense)
-    close(cells(found.variance, case), covariance.diagonal(dim1=-2, dim2=-1))
+    with torch.no_grad():
+        variance = fitted(case).posterior(case.inputs()[1]).variance
+    close(cells(variance, case), expected(case)[1].diagonal(dim1=-2, dim2=-1))
 
 
 @pytest.mark.parametrize("case", MODELS, ids=str)
@@ -102,7 +113,7 @@ def test_rows_that_come_and_go(case):
     whole, (_, xs) = fitted(case), case.inputs()
     with torch.no_grad():
         model = case.unfitted().condition(*parts[0][:2], **parts[0][2]).update(*parts[1][:2], **parts[1][2])
-        for found, value in zip(moments(model.posterior(xs), case), moments(whole.posterior(xs), case), strict=True):
+        for found, value in zip(moments(model.posterior(xs), case), predicted(case), strict=True):
             close(found, value)
         close(model.log_marginal_likelihood(), whole.log_marginal_likelihood())
         model.downdate(*parts[1][:2], **parts[1][2])
@@ -162,9 +173,7 @@ def test_states_and_files(case, tmp_path):
     rfgp.save(model, tmp_path / "model.pt")
     with torch.no_grad():
         for other in (copy, rfgp.load(tmp_path / "model.pt")):
-            for found, value in zip(
-                moments(other.posterior(xs), case), moments(model.posterior(xs), case), strict=True
-            ):
+            for found, value in zip(moments(other.posterior(xs), case), predicted(case), strict=True):
                 assert torch.equal(found, value)
 
 
@@ -176,6 +185,6 @@ def test_float32(case):
     with torch.no_grad():
         found = moments(model.posterior(xs), single)
     torch.set_default_dtype(torch.float64)
-    for value, dense in zip(found, wanted(case, fitted(case), case.inputs()[1]), strict=True):
+    for value, dense in zip(found, expected(case), strict=True):
         assert value.dtype == torch.float32
         close(value.double(), dense, 1e-3)

@@ -10,7 +10,7 @@ import torch
 import rfgp
 from rfgp.models import WeightSpaceGP
 
-RELATIVE, ROWS, TASKS = 1e-8, 60, 3
+RELATIVE, ROWS, TASKS = 1e-8, 36, 3
 KINDS = ["missing", "correlated noise", "not separable", "known noise"]
 
 

@@ -6,6 +6,7 @@ A :class:`Model` is one combination. It is refused, with the sentence that ``ref
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import math
@@ -265,10 +266,11 @@ class Model:
         mean.constant = 0.3
         mean = MultitaskMean(mean, num_tasks=self.outputs) if self.outputs > 1 else mean
         likelihood = self.noise_case.make(self.known())
+        kernel = copy.deepcopy(_approximated(self.kernel, self.dtype, torch.get_default_dtype()))
         settings = dict(SETTINGS[self.settings])
         if self.has_cells:
             settings["block_size"] = IN_CLUSTER * self.outputs
-        return WeightSpaceGP(self.case.approximated(x), likelihood, mean.to(x), **settings)
+        return WeightSpaceGP(kernel, likelihood, mean.to(x), **settings)
 
     def fitted(self) -> WeightSpaceGP:
         """A model of all rows."""
@@ -327,6 +329,12 @@ class Model:
         missing = (self.prior(model, x, 0) - self.prior(model, x, len(x))).diagonal()
         noise = torch.cat([law.noise.diagonal() for law in self.dense(model, x, x[:0])])
         return 0.5 * (missing / noise).sum()
+
+
+@functools.cache
+def _approximated(name: str, dtype: torch.dtype, default: torch.dtype) -> gpytorch.kernels.Kernel:
+    """The kernel of a name at the rows of its models, of which each takes a copy; default: PyTorch's dtype."""
+    return KERNELS[name].approximated(Model(name, "gaussian", "plain", "complete", dtype).inputs()[0])
 
 
 def every_combination() -> Iterator[Model]:

@@ -55,6 +55,9 @@ class FeatureSumKernel(CompositeKernel, AdditiveKernel):
     def has_residual_covariance(self) -> bool:
         return all(kernel.has_residual_covariance for kernel in self.parts)
 
+    def summands(self) -> list[Any]:
+        return [self] if self.active_dims is not None else [term for part in self.parts for term in part.summands()]
+
     def active_features(self, x: Tensor) -> Tensor:
         if self.has_output_factor:
             return _concatenated([kernel.scalar_features(x) for kernel in self.parts])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 import torch
@@ -64,6 +65,9 @@ class CellCovariance(torch.nn.Module):
 
     def forward(self, cells: Tensor, others: Tensor | None = None, diag: bool = False) -> Tensor:
         """The covariances (..., n, m) between cells (..., n, d + T) and others, or the variances (..., n)."""
+        terms = self.kernel.summands()
+        if len(terms) > 1:  # of which each may be a scalar kernel times a covariance of the outputs
+            return reduce(torch.add, (CellCovariance(term)(cells, others, diag) for term in terms))
         num_outputs = self.kernel.outputs_factor().num_outputs
         (x, first), (y, second) = (parts_of(part, num_outputs) for part in (cells, cells if others is None else others))
         separated = self.kernel.separated()
