@@ -30,12 +30,13 @@ def pytest_xdist_make_scheduler(config, log):
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
-    """What collection makes stays to the end, so that the garbage collector need not look through it."""
+    """What collection makes stays to the end: the garbage collector need not look through it, and starts rarely."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(10_000)
         gc.enable()
 
 
@@ -87,6 +88,19 @@ def _default_dtype_stays():
     before = torch.get_default_dtype()
     yield
     torch.set_default_dtype(before)
+
+
+@pytest.fixture
+def small_defaults(monkeypatch):
+    """Few evaluations and draws where none are given, for tests that do not look at what is learned from them."""
+    from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
+    from rfgp.study.simulators import study
+    from rfgp.training import fit
+
+    for function in (fit, RandomFeatureGPClassifier.__init__, RandomFeatureGPRegressor.__init__):
+        monkeypatch.setitem(function.__kwdefaults__, "max_evaluations", 12)
+    for name, count in (("_NUM_FUNCTIONS", 32), ("_NUM_POINTS", 128), ("_NUM_DRAWS", 512)):
+        monkeypatch.setattr(study, name, count)
 
 
 @pytest.fixture

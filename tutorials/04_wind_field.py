@@ -346,7 +346,7 @@ kinds = {
     "scalar kernel": (drawn(Gaussian()), ORANGE, "s"),
 }
 widths, seeds = ((8, 16), 1) if SHORT else ((64, 128, 256, 512, 1024), 3)
-few, points = slice(250), x[::2]
+few, points = slice(250), x[:: 40 if SHORT else 2]
 known = {"train_inputs": places[few], "train_targets": y[few], "train_noise": noise[few]}
 figure, ax = plt.subplots(figsize=(5.2, 3.6), layout="constrained")
 for name, (features, color, marker) in kinds.items():

@@ -17,7 +17,7 @@ WITH_EXAMPLES = [name for name in NAMES if ">>>" in Path(find_spec(name).origin)
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)
-def test_examples_run(name):
+def test_examples_run(name, small_defaults):
     torch.manual_seed(0)
     result = doctest.testmod(importlib.import_module(name), optionflags=OPTIONS)
     assert result.attempted > 0 and result.failed == 0

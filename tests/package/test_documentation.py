@@ -1,4 +1,7 @@
-"""The examples of the README and of all pages that are written by hand run as they stand, in order, page by page."""
+"""The examples of the README and of all pages that are written by hand run as they stand, in order, page by page.
+
+Defaults are smaller than those of users, since what the examples learn is not looked at.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ def commands():
 
 
 RFGP = [command[1:] for command in commands() if command[0] == "rfgp"]
-STUDIES = [arguments for arguments in RFGP if arguments[0] == "study"]
+STUDIES = [list(unique) for unique in dict.fromkeys(tuple(a) for a in RFGP if a[0] == "study")]
 TABLES = [arguments for arguments in RFGP if arguments[0] in ("fit", "predict")]
 WITH_EXAMPLES = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
 SLOW = {
@@ -62,7 +65,7 @@ SIZED = pytest.mark.long("examples of the size that users have, which take secon
     [pytest.param(page, marks=[SIZED] if page.stem in SLOW else []) for page in WITH_EXAMPLES],
     ids=lambda page: page.relative_to(ROOT).as_posix(),
 )
-def test_examples_run(page, tmp_path, monkeypatch):
+def test_examples_run(page, tmp_path, monkeypatch, small_defaults):
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     names = {"__name__": page.stem}
@@ -95,7 +98,7 @@ def test_pages_with_examples():
 @pytest.mark.parametrize(
     "arguments", [pytest.param(a, marks=[SIZED] if "auto" in a else []) for a in STUDIES], ids=" ".join
 )
-def test_studies_run(arguments, tmp_path, monkeypatch):
+def test_studies_run(arguments, tmp_path, monkeypatch, small_defaults):
     monkeypatch.chdir(tmp_path)
     if arguments[0] == "compare":
         monkeypatch.setattr(study, "load", lambda path: path)
@@ -126,7 +129,7 @@ def write_simulator(x):
     np.savetxt("runs.csv", runs, delimiter=",", header="width,height,length,load,stress", comments="")
 
 
-def test_commands_of_tables_run_in_the_order_of_the_pages(tmp_path, monkeypatch):
+def test_commands_of_tables_run_in_the_order_of_the_pages(tmp_path, monkeypatch, small_defaults):
     monkeypatch.chdir(tmp_path)
     x = np.random.default_rng(0).uniform(size=(30, 3))
     table = np.column_stack([x, x.sum(-1)])

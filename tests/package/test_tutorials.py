@@ -35,7 +35,7 @@ def short(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
-def test_tutorial_runs(script, short):
+def test_tutorial_runs(script, short, small_defaults):
     runpy.run_path(str(script), run_name="__main__")
 
 

@@ -607,7 +607,7 @@ def public_classes():
 @pytest.mark.smoke
 @pytest.mark.usefixtures("float64_default")
 @pytest.mark.filterwarnings("ignore")
-def test_the_paths_use_every_public_class():
+def test_the_paths_use_every_public_class(small_defaults):
     with classes_in_use() as used:
         for path in PATHS:
             path()

@@ -98,7 +98,7 @@ def test_functions_drawn_have_the_moments_of_the_emulator():
     assert abs(ratios.mean() - 1.0) < 3.0 * ratios.std() / math.sqrt(8.0)
 
 
-def test_failed_runs_are_left_out_of_their_output_only():
+def test_failed_runs_are_left_out_of_their_output_only(small_defaults):
     x, y = table(30)
     y.loc[::5, "flow"] = math.nan
     study = rfgp.study.uncertainty(x, y)
@@ -106,7 +106,7 @@ def test_failed_runs_are_left_out_of_their_output_only():
     assert "assumed: the range of the runs" in str(study)
 
 
-def test_failed_runs_are_counted_and_next_runs_are_elsewhere(tmp_path):
+def test_failed_runs_are_counted_and_next_runs_are_elsewhere(small_defaults, tmp_path):
     x = np.random.default_rng(0).random((120, 2))
     fails = x[:, 0] > x[:, 1]
     study = rfgp.study.uncertainty(x, np.where(fails, math.nan, x.sum(1) ** 2), ["uniform(0, 1)"] * 2)
@@ -120,19 +120,19 @@ def test_failed_runs_are_counted_and_next_runs_are_elsewhere(tmp_path):
     assert wrong.double().mean() < 0.05
 
 
-def test_failures_that_follow_no_input_leave_candidates():
+def test_failures_that_follow_no_input_leave_candidates(small_defaults):
     x = np.random.default_rng(0).random((60, 2))
     y = np.where(np.random.default_rng(1).random(60) < 0.4, math.nan, x.sum(1))
     study = rfgp.study.uncertainty(x, y)
     assert len(study.next_inputs) == 5 and "runs do not fail in one part" in str(study)
 
 
-def test_repeated_values_are_bounds():
+def test_repeated_values_are_bounds(small_defaults):
     def f(x):
         return np.maximum(0.0, 8 * x[:, 0] * x[:, 1] - 3 * x[:, 2] - 0.5)
 
     random = np.random.default_rng(0)
-    x, new = random.random((80, 3)), torch.from_numpy(random.random((500, 3)))
+    x, new = random.random((60, 3)), torch.from_numpy(random.random((500, 3)))
     y = f(x)
     study = rfgp.study.uncertainty(x, np.column_stack([y, -y, x.sum(1)]), ["uniform(0, 1)"] * 3)
     assert study.limits.low.tolist() == [0.0, -math.inf, -math.inf]
@@ -173,7 +173,7 @@ def test_intervals_that_are_too_narrow_are_widened():
     assert checked(wide, y).spread.tolist() == [1.0, 1.0]
 
 
-def test_what_the_kernel_does_not_explain_is_part_of_predictions():
+def test_what_the_kernel_does_not_explain_is_part_of_predictions(small_defaults):
     def f(x):
         return x[:, 0] + 0.05 * np.sin(60.0 * x[:, 1])
 
@@ -189,7 +189,7 @@ def test_what_the_kernel_does_not_explain_is_part_of_predictions():
     torch.testing.assert_close(emulator.predicted(at)[1], expected)
 
 
-def test_a_run_that_went_wrong_is_named():
+def test_a_run_that_went_wrong_is_named(small_defaults):
     x, y = table(60)
     y.loc[6, "force"] += 2e7
     page = str(rfgp.study.uncertainty(x, y["force"]))
@@ -212,7 +212,7 @@ def test_variances_at_the_runs_are_right_where_the_noise_is_small(study):
             torch.testing.assert_close(process.covariance(process.x).diagonal(), known, rtol=1e-5, atol=1e-13)
 
 
-def test_inputs_beyond_the_runs_are_named():
+def test_inputs_beyond_the_runs_are_named(small_defaults):
     x, y = table(20)
     page = str(rfgp.study.uncertainty(x, y["flow"], {"offset": "uniform(-2.5, 2)"}))
     assert "of offset is outside the runs" in page and "of width is outside" not in page
@@ -232,9 +232,9 @@ def test_the_page_and_the_report_say_the_same(study, tmp_path):
     assert study.to_frame()["output"].unique().tolist() == ["force", "flow"]
 
 
-def test_files_and_the_command(study, tmp_path, capsys, monkeypatch):
+def test_files_and_the_command(small_defaults, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    pd.concat(table(), axis=1).to_csv("runs.csv", index=False)
+    pd.concat(table(30), axis=1).to_csv("runs.csv", index=False)
     (tmp_path / "inputs.toml").write_text(
         '[inputs]\nmodulus = "uniform(1e9, 3e9)"\n'
         'width = {distribution = "normal", mean = 0.002, sd = 0.0003}\noffset = "uniform(-2, 2)"\n'
