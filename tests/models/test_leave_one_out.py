@@ -178,7 +178,7 @@ def check_digits(model, x, y, noise):
 
 @pytest.mark.parametrize("width", [12, 60])
 def test_noise_of_1e_minus_8_with_rows_that_are_nearly_interpolated(width):
-    x, y, _ = rows_for("gaussian", 40)
+    x, y, _ = rows_for("gaussian", 24)
     likelihood = GaussianLikelihood(noise_constraint=LOWEST)
     likelihood.noise = 1e-8
     kernel = rfgp.approximate(RBFKernel(), width, input_dim=3, seed=0)
@@ -187,7 +187,7 @@ def test_noise_of_1e_minus_8_with_rows_that_are_nearly_interpolated(width):
 
 @pytest.mark.parametrize(("name", "pattern"), [("multitask", "none"), ("curl-free", "random")])
 def test_noise_of_1e_minus_8_with_several_outputs(name, pattern):
-    x, y = output_rows(name, 20, pattern)
+    x, y = output_rows(name, 14, pattern)
     likelihood = output_likelihood(name, "one")
     likelihood.noise = 1e-8
     check_digits(WeightSpaceGP(output_kernel(name), likelihood), x, y, float(likelihood.noise.detach()))

@@ -218,7 +218,7 @@ def test_training_learns_the_same_parameters(monkeypatch):
 
 
 def test_no_tensor_has_a_matrix_for_every_class():
-    classes, width, num_rows = 600, 64, 1200
+    classes, width, num_rows = 200, 64, 400
     generator = torch.Generator().manual_seed(0)
     x = torch.rand(num_rows, 3, dtype=torch.float64, generator=generator)
     y = torch.arange(num_rows) % classes

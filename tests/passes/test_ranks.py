@@ -212,7 +212,7 @@ def train_in_process(rank, folder):
         model, *data = case()
         model.covar_module.base_kernel.lengthscale = 0.5 + rank
         rfgp.passes.broadcast(model)
-        found = rfgp.fit(model, shard_of(rank, *data), max_evaluations=20)
+        found = rfgp.fit(model, shard_of(rank, *data), max_evaluations=8)
         evidence = {"evidence": torch.tensor(found.log_marginal_likelihood)}
         torch.save({**model.state_dict(), **evidence}, f"{folder}/{case.__name__}-{rank}")
     torch.distributed.destroy_process_group()
@@ -226,7 +226,7 @@ def test_training_ends_with_the_same_parameters_on_all_ranks(tmp_path):
             assert_same(other, first)
         model, *data = case()
         model.covar_module.base_kernel.lengthscale = 0.5
-        alone = rfgp.fit(model, batches_of(*data, 0, ROWS), max_evaluations=20)
+        alone = rfgp.fit(model, batches_of(*data, 0, ROWS), max_evaluations=8)
         assert float(first["evidence"]) == pytest.approx(alone.log_marginal_likelihood, abs=1.0)
 
 

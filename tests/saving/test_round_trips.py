@@ -1,5 +1,6 @@
 """A loaded model is the saved one, to the last bit, and without its training data."""
 
+import functools
 import gc
 import inspect
 import json
@@ -23,6 +24,12 @@ pytestmark = pytest.mark.usefixtures("float64_default")
 OUTPUT_CASES = [
     (name, noise) for name, (_, count) in OUTPUT_KERNELS.items() for noise in (NOISES if count > 1 else NOISES_OF_ONE)
 ]
+
+
+@functools.cache
+def made(name):
+    """A model of every kind; tests leave it as it is."""
+    return MODELS[name]()
 
 
 @pytest.fixture
@@ -98,7 +105,7 @@ def test_models_of_several_outputs(name, noise, path):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_every_model(name, path):
-    model = MODELS[name]()
+    model = made(name)
     before = predictions(model)
     found = through_a_file(model, path)
     assert type(found) is type(model)
@@ -110,12 +117,12 @@ def test_every_model(name, path):
 
 def test_every_public_model_is_among_them():
     public = {value for value in vars(rfgp.models).values() if inspect.isclass(value) and hasattr(value, "posterior")}
-    assert public | {rfgp.VectorLeastSquares} <= {type(make()) for make in MODELS.values()}
+    assert public | {rfgp.VectorLeastSquares} <= {type(made(name)) for name in MODELS}
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_saving_and_loading_change_neither_the_model_nor_the_random_numbers(name, path):
-    model = MODELS[name]()
+    model = made(name)
     before = None if not isinstance(model, torch.nn.Module) else {k: v.clone() for k, v in states(model).items()}
     random = torch.get_rng_state()
     through_a_file(model, path)
