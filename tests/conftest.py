@@ -94,13 +94,14 @@ def _default_dtype_stays():
 def small_defaults(monkeypatch):
     """Few evaluations and draws where none are given, for tests that do not look at what is learned from them."""
     from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
-    from rfgp.study.simulators import study
+    from rfgp.study.simulators import emulator, study
     from rfgp.training import fit
 
     for function in (fit, RandomFeatureGPClassifier.__init__, RandomFeatureGPRegressor.__init__):
         monkeypatch.setitem(function.__kwdefaults__, "max_evaluations", 12)
     for name, count in (("_NUM_FUNCTIONS", 32), ("_NUM_POINTS", 128), ("_NUM_DRAWS", 512)):
         monkeypatch.setattr(study, name, count)
+    monkeypatch.setattr(emulator, "_NUM_PARAMETERS", 3)
 
 
 @pytest.fixture

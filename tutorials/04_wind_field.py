@@ -91,7 +91,7 @@ def model_for(kernel, num_features):
 
 base = RBFKernel()
 kernel = HelmholtzKernel(base, base)
-width, evaluations = (101, 6) if SHORT else (801, 80)
+width, evaluations = (101, 3) if SHORT else (801, 80)
 model = model_for(kernel, width)
 print(rfgp.fit(model, places, y, noise=noise, max_evaluations=evaluations))
 kernel.requires_grad_(False)  # parameters are learned, and nothing needs gradients from here on

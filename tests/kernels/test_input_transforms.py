@@ -131,7 +131,7 @@ def test_training_finds_a_direction_and_a_file_keeps_it(strategy, tmp_path):
     exact = ScaleKernel(InputTransformKernel(MaternKernel(2.5), LinearMap(x))).double()
     kernel = rfgp.approximate(exact, 64, method="landmarks", train_inputs=x, seed=0)
     model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood().double(), block_size=64)
-    rfgp.fit(model, x[:400], y[:400], strategy=strategy, progress=False)
+    rfgp.fit(model, x[:400], y[:400], strategy=strategy, max_evaluations=60, progress=False)
     metric = exact.base_kernel.transform.weight.detach() @ exact.base_kernel.transform.weight.detach().mT
     direction = torch.linalg.eigh(metric).eigenvectors[:, -1]
     assert float((direction[:2].sum() / 2.0**0.5).abs()) > 0.99
@@ -144,8 +144,8 @@ def test_training_finds_a_direction_and_a_file_keeps_it(strategy, tmp_path):
 @pytest.mark.parametrize("has_map", [True, False])
 def test_the_estimator_takes_a_map_where_it_predicts_better(has_map):
     noise = torch.Generator().manual_seed(3)
-    x = torch.randn(600, 3, dtype=torch.float64, generator=noise)
-    level = torch.sin(4.0 * (x[:, 0] + x[:, 1])) if has_map else torch.zeros(600)
-    y = level + 0.05 * torch.randn(600, dtype=torch.float64, generator=noise)
-    estimator = RandomFeatureGPRegressor(random_state=0).fit(x.numpy(), y.numpy())
+    x = torch.randn(400, 3, dtype=torch.float64, generator=noise)
+    level = torch.sin(4.0 * (x[:, 0] + x[:, 1])) if has_map else torch.zeros(400)
+    y = level + 0.05 * torch.randn(400, dtype=torch.float64, generator=noise)
+    estimator = RandomFeatureGPRegressor(random_state=0, max_evaluations=60).fit(x.numpy(), y.numpy())
     assert any(isinstance(module, LinearMap) for module in estimator.model_.modules()) is has_map

@@ -151,11 +151,11 @@ def test_improper_complex_targets():
 
 
 def test_many_classes_share_a_spectrum():
-    x, _ = regression_rows(80)
-    y = torch.arange(80) % 40
+    x, _ = regression_rows(40)
+    y = torch.arange(40)
     likelihood = DirichletClassificationLikelihood(num_classes=40)
     model = WeightSpaceGP(rfgp.approximate(ScaleKernel(RBFKernel()), 10, input_dim=3, seed=0), likelihood)
-    check(model, x, y, groups_of((1, 2, 37, 40)))
+    check(model, x, y, groups_of((1, 2, 17, 20)))
 
 
 @pytest.mark.parametrize("residual", ["none", "vfe", "fitc"])

@@ -116,13 +116,13 @@ def test_noise_of_students_t_is_learned_and_classes_take_few_rows(few):
     torch.manual_seed(1)
     y = torch.sin(3.0 * x[:, 0]) + 0.1 * torch.randn(ROWS) + 3.0 * (torch.rand(ROWS) < 0.05)
     model = model_of(x, gpytorch.likelihoods.StudentTLikelihood())
-    rfgp.fit(model, x, y, progress=False, max_evaluations=20)
+    rfgp.fit(model, x, y, progress=False, max_evaluations=12)
     assert 0.002 < float(model.likelihood.noise.detach()) < 0.05
     for block_size in (None, 40):
         likelihood = gpytorch.likelihoods.SoftmaxLikelihood(2, 2, mixing_weights=False)
         classes = model_of(x, likelihood, block_size=block_size)
-        summary = rfgp.fit(classes, x, (y > 0).long(), strategy="subset", progress=False, max_evaluations=8)
-        assert summary.stages[0].name == "subset" and summary.evaluations <= 8
+        summary = rfgp.fit(classes, x, (y > 0).long(), strategy="subset", progress=False, max_evaluations=4)
+        assert summary.stages[0].name == "subset" and summary.evaluations <= 4
 
 
 def test_counts_of_tasks_with_missing_cells(few):

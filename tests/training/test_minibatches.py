@@ -177,8 +177,8 @@ def test_a_loader_gives_the_evidence_of_all_its_rows():
     x, y = rows()
     batches = list(zip(x.split(50), y.split(50), strict=True))
     found, wanted = (WeightSpaceGP(kernel(), GaussianLikelihood(), ConstantMean()) for _ in range(2))
-    of_loader = rfgp.fit(found, batches, max_evaluations=60)
-    of_rows = rfgp.fit(wanted, x, y, strategy="evidence", max_evaluations=60)
+    of_loader = rfgp.fit(found, batches, max_evaluations=25)
+    of_rows = rfgp.fit(wanted, x, y, strategy="evidence", max_evaluations=25)
     assert of_loader.log_marginal_likelihood == pytest.approx(of_rows.log_marginal_likelihood, rel=1e-8)
     torch.testing.assert_close(found.posterior(x).mean, wanted.posterior(x).mean, rtol=1e-5, atol=1e-6)
 

@@ -158,7 +158,8 @@ def noise(count, outputs):
 def test_one_output_learns_noise_and_what_does_not_matter():
     x = inputs(400)
     model = regression()
-    summary = rfgp.fit(model, x, (3.0 * x[:, 0]).sin() + 0.1 * noise(400, 1)[:, 0], strategy="neighbors")
+    y = (3.0 * x[:, 0]).sin() + 0.1 * noise(400, 1)[:, 0]
+    summary = rfgp.fit(model, x, y, strategy="neighbors", max_evaluations=60)
     assert 0.005 < model.likelihood.noise.item() < 0.02
     assert lengths(model)[1] > 5.0 * lengths(model)[0]
     assert [stage.name for stage in summary.stages[:2]] == ["one lengthscale", "neighbors"]
@@ -168,7 +169,7 @@ def test_one_output_learns_noise_and_what_does_not_matter():
 def test_classes_learn_their_concentration_and_what_does_not_matter():
     x = inputs(450)
     model = classification()
-    summary = rfgp.fit(model, x, (1.5 * x[:, 0]).long() % 3, strategy="neighbors")
+    summary = rfgp.fit(model, x, (1.5 * x[:, 0]).long() % 3, strategy="neighbors", max_evaluations=60)
     assert model.likelihood.alpha_epsilon < 0.005
     assert lengths(model)[1] > 3.0 * lengths(model)[0]
     assert summary.log_marginal_likelihood > 450 * math.log(0.75)
@@ -183,7 +184,7 @@ def test_outputs_learn_their_covariances(share_missing):
     y = function + torch.tensor([0.05, 0.2]) * noise(400, 2)
     y[torch.rand(400, 2, generator=torch.Generator().manual_seed(3)) < share_missing] = math.nan
     model = multitask()
-    rfgp.fit(model, x, y, strategy="neighbors")
+    rfgp.fit(model, x, y, strategy="neighbors", max_evaluations=60)
     spread = noise_covariance(model.likelihood)
     torch.testing.assert_close(spread.diagonal().sqrt(), torch.tensor([0.05, 0.2]), rtol=0.25, atol=0.0)
     assert spread[0, 1].abs() < 0.3 * spread.diagonal().prod().sqrt()
@@ -201,7 +202,7 @@ def test_outputs_with_missing_cells_that_depend_on_each_other_are_not_overconfid
     kernel = MultitaskKernel(MaternKernel(nu=1.5, ard_num_dims=2), num_tasks=3, rank=3)
     kernel = rfgp.approximate(kernel, 96, method="landmarks", train_inputs=x[:300])
     model = rfgp.WeightSpaceGP(kernel, MultitaskGaussianLikelihood(3), MultitaskMean(ConstantMean(), 3), block_size=64)
-    rfgp.fit(model, x[:300], y[:300], strategy="neighbors")
+    rfgp.fit(model, x[:300], y[:300], strategy="neighbors", max_evaluations=60)
     posterior = model.posterior(x[300:])
     errors = (posterior.mean - function[300:]) / posterior.variance.sqrt()
     assert (errors.abs() > 1.96).double().mean() < 0.05 + 4.0 * (0.05 * 0.95 / 60) ** 0.5

@@ -48,7 +48,7 @@ def test_the_period_of_a_series_is_found(make, found, unit):
     kernel = make(unit)
     features = rfgp.approximate(kernel, 48, input_dim=1, seed=0)
     model = rfgp.WeightSpaceGP(features, gpytorch.likelihoods.GaussianLikelihood(), gpytorch.means.ConstantMean())
-    rfgp.fit(model, t, y, progress=False)
+    rfgp.fit(model, t, y, max_evaluations=60, progress=False)
     periods = found(kernel).detach().flatten() / unit
     ratio = periods / 40.0
     assert ((ratio - ratio.round()).abs() < 0.02).all() and (ratio.round() >= 1.0).all()
@@ -101,8 +101,8 @@ def test_a_fit_that_finds_nothing_warns(exact):
         return Exact(targets) if exact else rfgp.WeightSpaceGP(kernel, likelihood, mean)
 
     with pytest.warns(UserWarning, match="no better than a constant with noise: its log marginal likelihood is -1"):
-        rfgp.fit(model(y), x, y, progress=False)
+        rfgp.fit(model(y), x, y, max_evaluations=40, progress=False)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        rfgp.fit(model(y + 3.0 * x[:, 0]), x, y + 3.0 * x[:, 0], progress=False)
+        rfgp.fit(model(y + 3.0 * x[:, 0]), x, y + 3.0 * x[:, 0], max_evaluations=40, progress=False)
     assert not [one for one in caught if "no better than" in str(one.message)]

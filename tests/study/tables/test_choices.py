@@ -8,7 +8,7 @@ import torch
 
 import rfgp
 from rfgp.sklearn.kernels import kernel_of_levels
-from rfgp.study.tables import TableModel, read
+from rfgp.study.tables import TableModel, choices, read
 from rfgp.study.tables.spread import Spread
 from rfgp.training.timing import NEVER
 
@@ -20,7 +20,8 @@ def shops(num_rows=300, num_shops=60):
     return pandas.DataFrame({"shop": [f"S{number}" for number in shop], "size": size, "sales": sales})
 
 
-def test_text_of_many_values_has_random_effects(tmp_path):
+def test_text_of_many_values_has_random_effects(tmp_path, monkeypatch):
+    monkeypatch.setattr(choices, "_EVALUATIONS", 20)
     frame = shops()
     model = TableModel.fit(read(frame, "sales"), seed=1)
     (_, linear), (_, boosting) = [(other.name, other.error[0]) for other in model.scores.others]

@@ -11,7 +11,7 @@ import torch
 
 import rfgp
 from rfgp.__main__ import main
-from rfgp.study.tables import TableModel, read
+from rfgp.study.tables import TableModel, choices, read
 from rfgp.study.tables import model as tables_model
 
 ROWS = 120
@@ -25,6 +25,14 @@ def houses():
     return pandas.DataFrame(
         {"id": [f"H{i}" for i in range(ROWS)], "rooms": rooms, "area": area, "color": color, "price": price.round(1)}
     )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def few_evaluations():
+    """Tables of so few rows are learned in few evaluations."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(choices, "_EVALUATIONS", 15)
+        yield
 
 
 @pytest.fixture(scope="module")
