@@ -6,7 +6,6 @@ import pickle
 import warnings
 import weakref
 from functools import partial
-from typing import NamedTuple
 
 import dense_laplace as dense
 import gpytorch
@@ -47,24 +46,6 @@ class LogitLikelihood(_OneDimensionalLikelihood):
         return torch.distributions.Bernoulli(logits=function_samples)
 
 
-class Problem(NamedTuple):
-    likelihood: object
-    targets: object
-    derivatives: object
-
-
-def student_t():
-    likelihood = StudentTLikelihood()
-    likelihood.initialize(deg_free=4.0, noise=0.1)
-    return likelihood
-
-
-def negative_binomial():
-    likelihood = NegativeBinomialLikelihood()
-    likelihood.dispersion = 0.3
-    return likelihood
-
-
 def labels(f):
     return (f + torch.randn_like(f) > 0).double()
 
@@ -73,16 +54,15 @@ def with_outliers(f):
     return f + 0.2 * torch.randn_like(f) + 5.0 * (torch.rand_like(f) < 0.1)
 
 
-PROBLEMS = {
-    "probit": Problem(BernoulliLikelihood, labels, dense.probit),
-    "logit": Problem(LogitLikelihood, labels, dense.logit),
-    "Poisson": Problem(PoissonLikelihood, lambda f: torch.poisson(f.exp()), dense.poisson),
-    "negative binomial": Problem(
-        negative_binomial, lambda f: torch.poisson(f.exp()), partial(dense.negative_binomial, dispersion=0.3)
-    ),
-    "Student's t": Problem(student_t, with_outliers, partial(dense.student_t, degrees=4.0, noise=0.1)),
+LIKELIHOODS = dense.LIKELIHOODS | {"logit": dense.Likelihood(LogitLikelihood, dense.logit)}
+TARGETS = {
+    "probit": labels,
+    "logit": labels,
+    "Poisson": lambda f: torch.poisson(f.exp()),
+    "negative binomial": lambda f: torch.poisson(f.exp()),
+    "Student's t": with_outliers,
 }
-EVERY = pytest.mark.parametrize("name", PROBLEMS)
+EVERY = pytest.mark.parametrize("name", TARGETS)
 
 
 def rows(num_rows=ROWS):
@@ -92,7 +72,7 @@ def rows(num_rows=ROWS):
 
 def data(name, num_rows=ROWS):
     x, f = rows(num_rows)
-    return x, PROBLEMS[name].targets(f)
+    return x, TARGETS[name](f)
 
 
 def kernel(method="fourier:real", width=WIDTH, **options):
@@ -109,7 +89,7 @@ def constant(value=0.3):
 
 def model_of(name, method="fourier:real", mean=None, **options):
     mean = constant() if mean is None else mean
-    return LaplaceGP(kernel(method), PROBLEMS[name].likelihood(), mean, **options)
+    return LaplaceGP(kernel(method), LIKELIHOODS[name].make(), mean, **options)
 
 
 def assert_gradients(model, x, y, tolerance=1e-6):
@@ -139,7 +119,7 @@ def test_mode_evidence_and_predictions_are_those_of_matrices_of_all_rows(name, m
     x, y = data(name)
     test = rows(7)[0]
     model = model_of(name, method).condition(x, y)
-    expected = dense.of_model(lambda f: PROBLEMS[name].derivatives(f, y.numpy()), model, x, test)
+    expected = dense.of_model(lambda f: LIKELIHOODS[name].derivatives(f, y.numpy()), model, x, test)
     found = model.posterior(test)
     np.testing.assert_allclose(model.posterior(x).mean.detach(), expected.mode, atol=1e-8)
     np.testing.assert_allclose(model.log_marginal_likelihood().item(), expected.evidence, rtol=1e-10)
@@ -293,7 +273,7 @@ def test_other_units_give_the_same_up_to_them(scale):
 def test_the_mode_is_found_from_far_away(name):
     """Targets that are far from the mean function, at which full Newton steps would overflow."""
     x, f = rows()
-    y = PROBLEMS[name].targets(f + (6.0 if name != "Student's t" else 100.0))
+    y = TARGETS[name](f + (6.0 if name != "Student's t" else 100.0))
     model = model_of(name).condition(x, y)
     assert torch.isfinite(model.log_marginal_likelihood()) and model.num_passes < 60
 
@@ -475,7 +455,7 @@ def test_bad_data_are_refused_and_nothing_is_lost(case):
     with pytest.raises(ValueError, match=message):
         model.condition(*change(x, y))
     assert_unchanged(model, x, before)
-    fresh = LaplaceGP(rfgp.approximate(RBFKernel(), WIDTH, seed=0), PROBLEMS[name].likelihood())
+    fresh = LaplaceGP(rfgp.approximate(RBFKernel(), WIDTH, seed=0), LIKELIHOODS[name].make())
     with pytest.raises(ValueError, match="expected"):
         fresh.condition(*change(x, y))
     assert fresh.covar_module.feature_map is None

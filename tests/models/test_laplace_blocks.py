@@ -16,23 +16,11 @@ from gpytorch.means import ConstantMean, LinearMean
 import rfgp
 from rfgp._support.gpytorch_names import OneDimensionalLikelihood
 from rfgp.inference.local import LocalRows
-from rfgp.likelihoods import NegativeBinomialLikelihood, PoissonLikelihood
+from rfgp.likelihoods import PoissonLikelihood
 from rfgp.models import LaplaceGP, WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")
-ROWS, LANDMARKS, BLOCK, CLASSES = 60, 10, 16, 3
-
-
-def student_t():
-    likelihood = gpytorch.likelihoods.StudentTLikelihood()
-    likelihood.initialize(deg_free=4.0, noise=0.1)
-    return likelihood
-
-
-def negative_binomial():
-    likelihood = NegativeBinomialLikelihood()
-    likelihood.dispersion = 0.3
-    return likelihood
+ROWS, LANDMARKS, BLOCK, CLASSES = 60, 10, 16, dense.CLASSES
 
 
 class Gamma(OneDimensionalLikelihood):
@@ -51,10 +39,6 @@ class Ordinal(OneDimensionalLikelihood):
         return torch.distributions.Categorical(ends.diff(dim=-1, prepend=torch.zeros_like(f).unsqueeze(-1)))
 
 
-def softmax():
-    return gpytorch.likelihoods.SoftmaxLikelihood(num_classes=CLASSES, mixing_weights=False)
-
-
 def labels(f):
     return torch.bucketize(f, torch.tensor([-0.6, 0.6]))
 
@@ -68,24 +52,22 @@ def by_autograd(likelihood, f, y):
     return dense.Derivatives(density.detach().numpy(), slope.detach().numpy(), np.diag(-second.numpy()))
 
 
-PROBLEMS = {
-    "probit": (gpytorch.likelihoods.BernoulliLikelihood, lambda f: (f > 0).double(), dense.probit),
-    "Poisson": (PoissonLikelihood, lambda f: torch.poisson(f.exp()), dense.poisson),
-    "negative binomial": (
-        negative_binomial,
-        lambda f: torch.poisson(f.exp()),
-        partial(dense.negative_binomial, dispersion=0.3),
-    ),
-    "Student's t": (
-        student_t,
-        lambda f: f + 4.0 * (torch.rand_like(f) < 0.15),
-        partial(dense.student_t, degrees=4.0, noise=0.1),
-    ),
-    "beta": (gpytorch.likelihoods.BetaLikelihood, torch.sigmoid, None),
-    "gamma": (Gamma, lambda f: torch.distributions.Gamma(2.0, 2.0 * torch.exp(-f)).sample(), None),
-    "ordinal": (Ordinal, labels, None),
-    "softmax": (softmax, labels, partial(dense.softmax, num_classes=CLASSES)),
-    "softmax of own scales": (softmax, labels, partial(dense.softmax, num_classes=CLASSES)),
+LIKELIHOODS = {name: tuple(likelihood) for name, likelihood in dense.LIKELIHOODS.items()} | {
+    "beta": (gpytorch.likelihoods.BetaLikelihood, None),
+    "gamma": (Gamma, None),
+    "ordinal": (Ordinal, None),
+    "softmax of own scales": tuple(dense.LIKELIHOODS["softmax"]),
+}
+TARGETS = {
+    "probit": lambda f: (f > 0).double(),
+    "Poisson": lambda f: torch.poisson(f.exp()),
+    "negative binomial": lambda f: torch.poisson(f.exp()),
+    "Student's t": lambda f: f + 4.0 * (torch.rand_like(f) < 0.15),
+    "beta": torch.sigmoid,
+    "gamma": lambda f: torch.distributions.Gamma(2.0, 2.0 * torch.exp(-f)).sample(),
+    "ordinal": labels,
+    "softmax": labels,
+    "softmax of own scales": labels,
 }
 
 
@@ -94,7 +76,7 @@ def data(name, num_rows=ROWS):
     x = 2.0 * torch.rand(num_rows, 2, generator=generator)
     f = 1.5 * torch.sin(3.0 * x.sum(-1)) + 0.3 * torch.randn(num_rows, generator=generator)
     torch.manual_seed(2)
-    return x, PROBLEMS[name][1](f)
+    return x, TARGETS[name](f)
 
 
 def kernel_of(x, method="landmarks"):
@@ -111,7 +93,7 @@ def model_of(name, x, **settings):
         shape = torch.Size([CLASSES])
         kernel, mean = ScaleKernel(kernel, batch_shape=shape), ConstantMean(batch_shape=shape)
         kernel.outputscale, mean.constant.data = torch.tensor([0.7, 1.0, 2.5]), torch.tensor([0.1, -0.2, 0.3])
-    return LaplaceGP(kernel, PROBLEMS[name][0](), mean, **{"block_size": BLOCK, **settings})
+    return LaplaceGP(kernel, LIKELIHOODS[name][0](), mean, **{"block_size": BLOCK, **settings})
 
 
 def dense_result(name, model, x, y, test):
@@ -127,7 +109,7 @@ def dense_result(name, model, x, y, test):
         low_rank = kernel.total_outputscale.expand(count)[:, None, None] * (scalar @ scalar.mT)
         residual = (places[:, None] == places) * (kernel.exact_kernel(points).to_dense() - low_rank)
         covariance = torch.block_diag(*(low_rank + residual)).numpy()
-    closed = PROBLEMS[name][2] or partial(by_autograd, model.likelihood)
+    closed = LIKELIHOODS[name][1] or partial(by_autograd, model.likelihood)
     is_old = np.tile(np.arange(len(points)) < len(x), count)
     old, new, mean = np.flatnonzero(is_old), np.flatnonzero(~is_old), mean.flatten().detach().numpy()
     parts = covariance[np.ix_(old, old)], mean[old], covariance[np.ix_(new, old)], covariance[np.ix_(new, new)]
@@ -136,7 +118,7 @@ def dense_result(name, model, x, y, test):
     return found._replace(mean=found.mean[by_point], covariance=found.covariance[np.ix_(by_point, by_point)])
 
 
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name", TARGETS)
 def test_evidence_and_predictions_equal_dense_algebra(name):
     x, y = data(name)
     test = 2.4 * torch.rand(15, 2)
@@ -148,7 +130,7 @@ def test_evidence_and_predictions_equal_dense_algebra(name):
     np.testing.assert_allclose(found.variance.detach().flatten(), np.diag(expected.covariance), atol=1e-8)
 
 
-@pytest.mark.parametrize("name", [name for name in PROBLEMS if name not in ("gamma", "softmax")])
+@pytest.mark.parametrize("name", [name for name in TARGETS if name not in ("gamma", "softmax")])
 def test_gradients_follow_the_mode(name):
     x, y = data(name, 40)
     model, inputs = model_of(name, x), x.clone().requires_grad_()
@@ -255,6 +237,7 @@ def test_bad_calls_change_nothing():
     model = model_of("Poisson", x).condition(x, y)
     before = model.posterior(x)
     plain = model_of("Poisson", x, block_size=None).condition(x, y)
+    classes = dense.LIKELIHOODS["softmax"].make
     calls = (
         (lambda: model.condition(x, -y - 1.0), "can have"),
         (lambda: model.update(x[:2], -y[:2] - 1.0), "can have"),
@@ -265,7 +248,7 @@ def test_bad_calls_change_nothing():
         (lambda: LaplaceGP(kernel_of(x, "fourier"), PoissonLikelihood(), block_size=8), "landmarks"),
         (lambda: LaplaceGP(kernel_of(x), PoissonLikelihood(), block_size=0), "block_size"),
         (lambda: LaplaceGP(kernel_of(x), gpytorch.likelihoods.SoftmaxLikelihood(2, 2), block_size=8), "mixing weights"),
-        (lambda: LaplaceGP(kernel_of(x), softmax(), block_size=8, hessian="block_diagonal"), "hessian"),
+        (lambda: LaplaceGP(kernel_of(x), classes(), block_size=8, hessian="block_diagonal"), "hessian"),
     )
     for call, message in calls:
         with pytest.raises(ValueError, match=message):

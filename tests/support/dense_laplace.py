@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
+import gpytorch
 import numpy as np
 import torch
 from scipy import special
+
+import rfgp
 
 
 class Derivatives(NamedTuple):
@@ -61,6 +66,40 @@ def softmax(f, y, num_classes, is_block_diagonal=False):
         curvature = np.diag(np.diag(curvature))
     hot = np.arange(num_classes)[:, None] == y
     return Derivatives(logs[y, np.arange(len(y))], (hot - p).reshape(-1), curvature)
+
+
+CLASSES = 3
+
+
+class Likelihood(NamedTuple):
+    """How a likelihood is made, and the derivatives of its log density at functions and targets."""
+
+    make: Callable[[], gpytorch.likelihoods.Likelihood]
+    derivatives: Callable[..., Derivatives]
+
+
+def _student_t() -> gpytorch.likelihoods.StudentTLikelihood:
+    likelihood = gpytorch.likelihoods.StudentTLikelihood()
+    likelihood.initialize(deg_free=4.0, noise=0.1)
+    return likelihood
+
+
+def _negative_binomial() -> rfgp.likelihoods.NegativeBinomialLikelihood:
+    likelihood = rfgp.likelihoods.NegativeBinomialLikelihood()
+    likelihood.dispersion = 0.3
+    return likelihood
+
+
+LIKELIHOODS = {
+    "probit": Likelihood(gpytorch.likelihoods.BernoulliLikelihood, probit),
+    "Poisson": Likelihood(rfgp.likelihoods.PoissonLikelihood, poisson),
+    "negative binomial": Likelihood(_negative_binomial, partial(negative_binomial, dispersion=0.3)),
+    "Student's t": Likelihood(_student_t, partial(student_t, degrees=4.0, noise=0.1)),
+    "softmax": Likelihood(
+        partial(gpytorch.likelihoods.SoftmaxLikelihood, num_classes=CLASSES, mixing_weights=False),
+        partial(softmax, num_classes=CLASSES),
+    ),
+}
 
 
 class Result(NamedTuple):
