@@ -108,38 +108,6 @@ def test_evidence_and_predictions_equal_dense_algebra(block_size, kernel, mean):
     assert close(found.covariance_matrix, covariance)
 
 
-def test_fixed_noise_of_every_row_equals_dense_algebra():
-    x, y, xs = data()
-    noise = torch.linspace(0.01, 0.2, len(x))
-    likelihood = gpytorch.likelihoods.FixedNoiseGaussianLikelihood(noise, learn_additional_noise=True)
-    likelihood.second_noise = 0.03
-    fitted = model(x, likelihood=likelihood, block_size=40, num_neighbors=None).condition(x, y)
-    matrix, cross, prior = dense_matrices(fitted, x, xs)
-    residual = y - fitted.mean_module(x)
-    wanted, covariance = posterior(matrix, cross, prior, noise + 0.03, residual)
-    assert close(fitted.log_marginal_likelihood(), evidence(matrix, noise + 0.03, residual))
-    assert close(fitted.posterior(xs).mean, wanted + fitted.mean_module(xs))
-    assert close(fitted.posterior(xs).variance, covariance.diagonal())
-
-
-@pytest.mark.parametrize("likelihood", ["gaussian", "fixed"])
-def test_gradients_equal_those_of_dense_algebra(likelihood):
-    x, y, xs = data(60)
-    known = None
-    if likelihood == "fixed":
-        known = gpytorch.likelihoods.FixedNoiseGaussianLikelihood(torch.full((60,), 0.05), learn_additional_noise=True)
-    fitted = model(x, likelihood=known, block_size=20)
-    fitted.condition(x, y).log_marginal_likelihood().backward()
-    found = {name: p.grad.clone() for name, p in fitted.named_parameters()}
-    fitted.zero_grad()
-    matrix, *_ = dense_matrices(fitted, x, xs)
-    noise = fitted._noise.variances(fitted._noise.rows(x, y, None, x[:, :0], True))
-    evidence(matrix, noise, y - fitted.mean_module(x)).backward()
-    assert found
-    for name, parameter in fitted.named_parameters():
-        assert close(found[name], parameter.grad), name
-
-
 @pytest.mark.parametrize("settings", [{"num_neighbors": None}, {"num_neighbors": ROWS}, {"num_neighbors": 10 * ROWS}])
 def test_one_block_is_the_exact_model(settings):
     x, y, xs = data()
