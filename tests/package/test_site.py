@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import runpy
 import tomllib
 from pathlib import Path
 
@@ -109,6 +110,11 @@ def test_results_have_a_claim_and_an_origin():
     page = performance_page.page()
     assert [path.stem for path in performance_page.results() if path.stem not in performance_page.claims()] == []
     assert len(re.findall("^Commit ", page, re.M)) == len(performance_page.results())
+
+
+def test_the_page_of_devices_counts_the_checks_that_there_are():
+    checks = list(runpy.run_path(str(ROOT / "tests" / "on_device.py"))["checks"]())
+    assert f" in {len(checks)} checks (" in (DOCS / "devices.rst").read_text(encoding="utf-8")
 
 
 def test_records_are_the_innermost_values():
