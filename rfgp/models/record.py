@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, Self, TypeVar
 
 import torch
 from torch import Tensor
 
 from .._support.torch_names import assert_in_graph
 from ..features import FeatureMap
+
+if TYPE_CHECKING:
+    from ..approximation.random_feature_kernel import RandomFeatureKernel
 
 WEIGHTS = "set of random weights"
 _CHANGED = (
@@ -76,7 +79,7 @@ class WeightsCode:
     def __init__(self) -> None:
         self._known: tuple[int, Tensor] | None = None
 
-    def of(self, kernel: Any) -> Tensor:
+    def of(self, kernel: RandomFeatureKernel) -> Tensor:
         """The code of a kernel's present weights, computed once for every draw of them."""
         if self._known is None or self._known[0] != kernel.version:
             digest = hashlib.blake2b(digest_size=7)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import reduce
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from linear_operator import to_dense
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 
 class CellKernel(torch.nn.Module):
@@ -20,7 +23,7 @@ class CellKernel(torch.nn.Module):
 
     is_complex, has_output_factor = False, False
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: RandomFeatureKernel) -> None:
         super().__init__()
         self.kernel = kernel
 
@@ -59,7 +62,7 @@ class CellKernel(torch.nn.Module):
 class CellCovariance(torch.nn.Module):
     """The exact covariances of cells, dense."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: RandomFeatureKernel) -> None:
         super().__init__()
         self.kernel = kernel
 

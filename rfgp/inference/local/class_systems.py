@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from gpytorch.means import Mean
@@ -15,6 +15,9 @@ from ..sums.mean_basis import coefficients
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
 from .systems import LocalSystems, grouped_rows, relative_variances
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 _SUMS, _LABEL, _ONES = 0, 1, 2
 """Columns of rows: zeros, in whose place whitened rows have u; labels, in whose place they have members; and ones."""
@@ -37,7 +40,7 @@ class ClassSystems(LocalSystems):
     Source: errata, identity 10 of the last section.
     """
 
-    def __init__(self, kernel: Any, mean: Mean, noise: ClassLabels) -> None:
+    def __init__(self, kernel: RandomFeatureKernel, mean: Mean, noise: ClassLabels) -> None:
         super().__init__(kernel)
         self.mean, self.num_systems = mean, noise.num_systems
         self.values = dirichlet_targets(noise.likelihood.alpha_epsilon)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gpytorch.means import Mean
 from torch import Tensor
@@ -13,11 +13,14 @@ from ..sums.mean_basis import coefficients
 from ..sums.rows import Rows
 from .systems import CombinedSystems
 
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
+
 
 class OneOutput(CombinedSystems):
     """Rows with one target each, and a noise variance of their own."""
 
-    def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
+    def __init__(self, kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel) -> None:
         super().__init__(kernel)
         self.mean, self.noise = mean, noise
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import torch
 from gpytorch.means import Mean
@@ -14,6 +14,9 @@ from ..noise.base import residual_columns
 from ..sums.mean_basis import coefficients
 from ..sums.rows import Rows
 from .systems import CombinedSystems, relative_variances
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 _SMALLEST = 1e-12
 """The smallest variance of a rotated output, relative to the largest."""
@@ -35,7 +38,7 @@ class OutputSystems(CombinedSystems):
     Source: errata, identities 3 and 11 of the last section.
     """
 
-    def __init__(self, kernel: Any, covariance: Tensor, mean: Mean, noise: NoiseModel) -> None:
+    def __init__(self, kernel: RandomFeatureKernel, covariance: Tensor, mean: Mean, noise: NoiseModel) -> None:
         super().__init__(kernel)
         self.mean, self.num_systems = mean, len(covariance)
         self.root = factor_of(noise.covariance())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gpytorch.means import Mean
 
@@ -21,8 +21,11 @@ from .rows import LocalRows
 from .system_regression import SystemRegression
 from .systems import LocalSystems
 
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
-def systems_of(kernel: Any, mean: Mean, noise: NoiseModel, has_cells: bool = False) -> LocalSystems:
+
+def systems_of(kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel, has_cells: bool = False) -> LocalSystems:
     """The systems of one output, of classes, or of several outputs, at the present parameters.
 
     :param has_cells: whether every observed cell of several outputs is a row.
@@ -38,7 +41,7 @@ def systems_of(kernel: Any, mean: Mean, noise: NoiseModel, has_cells: bool = Fal
     return OutputSystems(scalar, covariance, mean, noise)
 
 
-def needs_cells(kernel: Any, noise: NoiseModel, rows: Rows) -> bool:
+def needs_cells(kernel: RandomFeatureKernel, noise: NoiseModel, rows: Rows) -> bool:
     """Whether rows of several outputs are not complete, or their covariance is not one product."""
     if not noise.targets.has_columns or noise.is_batched:
         return False
@@ -47,7 +50,7 @@ def needs_cells(kernel: Any, noise: NoiseModel, rows: Rows) -> bool:
 
 
 def regression_of(
-    kernel: Any, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None
+    kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None
 ) -> LocalRegression | SystemRegression:
     """The regression on rows in blocks."""
     systems = systems_of(kernel, mean, noise, rows.has_cells)

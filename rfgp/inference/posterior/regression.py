@@ -240,8 +240,8 @@ def check_size(factor: Tensor | OutputFactor, num_groups: int) -> None:
 class FeaturesAt:
     """The scalar features of a kernel at inputs, for means and covariances: chunks of them are made when asked for.
 
-    Those of all inputs at once are kept, so that they are made once, unless gradients run through them. Gradients are
-    those that were enabled at first.
+    Those of all inputs at once are kept where no gradients run, so that they are made once. Gradients are those that
+    were enabled at first.
 
     :param x: the inputs, (..., N, d), of which a copy is taken.
     """
@@ -252,11 +252,12 @@ class FeaturesAt:
 
     def __call__(self, x: Tensor) -> Tensor:
         """The features (..., n, D) of some inputs (..., n, d)."""
-        is_whole = not torch.compiler.is_compiling() and x.shape == self.x.shape and x.data_ptr() == self.x.data_ptr()
-        if is_whole and self._whole is not None:
-            return self._whole
-        with torch.set_grad_enabled(self.tracks and torch.is_grad_enabled()):
-            features: Tensor = self.kernel.scalar_features(x)
-        if is_whole and not features.requires_grad:
-            self._whole = features
-        return features
+        tracks = self.tracks and torch.is_grad_enabled()
+        if tracks or torch.compiler.is_compiling() or x.shape != self.x.shape or x.data_ptr() != self.x.data_ptr():
+            with torch.set_grad_enabled(tracks):
+                features: Tensor = self.kernel.scalar_features(x)
+                return features
+        if self._whole is None:
+            with torch.no_grad():
+                self._whole = self.kernel.scalar_features(x)
+        return self._whole

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 
 class PlainFeatures:
     """What is summed in place of the features of a kernel that differ from row to row, such as those of boxes."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: RandomFeatureKernel) -> None:
         self.kernel = kernel
 
     def of_rows(self, x: Tensor) -> Tensor:

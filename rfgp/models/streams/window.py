@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import math
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, cast
 
 import torch
 from torch import Tensor
@@ -135,7 +135,7 @@ class SlidingWindow:
         else:
             fresh = self._fresh
             if len(gone[0]):
-                fresh = sums_without(model, fresh, gone, self._batches[-1])
+                fresh = cast(FeatureSums, sums_without(model, fresh, gone, self._batches[-1]))
             with model.nothing_lost_on_error(), quiet():
                 model.take(fresh.with_some_rows(before.some_rows))
         measured = max(_drift(a, b, self._trace) for a, b in zip(before.draws, model.draw_statistics, strict=True))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import gpytorch
 import torch
@@ -17,6 +17,9 @@ from ...inference.posterior.covariance import WeightSpaceCovariance, plus_residu
 from ...inference.posterior.products import feature_product
 from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
 from ...linalg import joined, row_chunks
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 
 class WeightSpaceVariationalStrategy(gpytorch.Module):
@@ -149,7 +152,7 @@ def _change(part: Tensor) -> Tensor:
     return part - part.detach()
 
 
-def real_scalar_features(kernel: Any, x: Tensor) -> Tensor:
+def real_scalar_features(kernel: RandomFeatureKernel, x: Tensor) -> Tensor:
     """Scalar features, complex ones as real and imaginary parts side by side: their products are the real part."""
     features: Tensor = kernel.scalar_features(x)
     return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features

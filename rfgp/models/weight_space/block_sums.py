@@ -61,7 +61,7 @@ class BlockSums(RowSums):
         rows = dataclasses.replace(self, product_dtype=model.product_dtype or torch.float64)
         return rows.summed(model)
 
-    def merge(self, other: BlockSums, model: WeightSpaceGP) -> Self:
+    def merge(self, other: Self, model: WeightSpaceGP) -> Self:
         if self.local.has_cells != other.local.has_cells:
             both = self.with_cells(model), other.with_cells(model)
             return both[0].summed(model).merge(both[1], model)
@@ -71,7 +71,7 @@ class BlockSums(RowSums):
             *self.local.updated(model.systems(self.local.has_cells), statistics, other.product_dtype, added)
         )
 
-    def without(self, other: BlockSums, model: WeightSpaceGP, is_centered: bool = True) -> Self:
+    def without(self, other: Self, model: WeightSpaceGP, is_centered: bool = True) -> Self:
         if self.local.has_cells != other.local.has_cells:
             return self.with_cells(model).summed(model).without(other.with_cells(model), model, is_centered)
         (statistics,) = self.draws
@@ -89,14 +89,14 @@ class BlockSums(RowSums):
         local.powers = self.local.powers.repeat_interleave(model.noise.num_outputs)
         return dataclasses.replace(self, local=local, draws=())
 
-    def check_left_of(self, whole: BlockSums, model: WeightSpaceGP) -> None:
+    def check_left_of(self, whole: Self, model: WeightSpaceGP) -> None:
         """Nothing: rows that are taken away are looked for among those that are kept."""
 
     def scaled(self, factor: float, model: WeightSpaceGP) -> Self:
         rows = dataclasses.replace(self, local=self.local.forgotten(factor))
         return rows.resummed(model) if self.draws else rows
 
-    def difference(self, other: BlockSums, model: WeightSpaceGP) -> float:
+    def difference(self, other: Self, model: WeightSpaceGP) -> float:
         return FeatureSums(self.draws).difference(FeatureSums(other.draws), model)
 
     def detached(self) -> Self:

@@ -16,12 +16,12 @@ from ...data.row_noise import noise_parts
 from ...inference.sums.wide_grids import check_not_wide
 from ...linalg import spaced_rows
 from ...linalg.row_search import row_numbers
-from .block_sums import check_found
+from .block_sums import BlockSums, check_found
 from .checks import check_alike
 from .conditioned import sums_with_rows
 from .imputation import imputed, needs_imputation
-from .row_summation import sums_of, sums_without
-from .row_sums import relative_difference
+from .row_summation import blocks_of, sums_of, sums_without
+from .row_sums import RowSums, relative_difference
 
 if TYPE_CHECKING:
     from .model import WeightSpaceGP
@@ -49,18 +49,15 @@ class RefitError(NamedTuple):
 
 
 @torch.no_grad()
-def slide(model: WeightSpaceGP, added: Batch, removed: Batch | None, factor: float) -> Any:
+def slide(model: WeightSpaceGP, added: Batch, removed: Batch | None, factor: float) -> RowSums:
     """See :meth:`WeightSpaceGP.slide`."""
     is_new = model.conditioned is None
-    before: Any = None if is_new else sums_with_rows(model)
+    before = None if is_new else sums_with_rows(model)
     with model.nothing_lost_on_error():
         if model.block_size is None and needs_imputation(model, *added[:2]):
             added = (added[0], imputed(model, *added, before), added[2])
-        new: Any = sums_of(model, [added])
-        if before is not None:
-            sums = before.slide(new, factor, model)
-        else:
-            sums = new.summed(model) if model.block_size is not None else new
+        new = sums_of(model, [added])
+        sums = new.summed(model) if before is None else before.slide(new, factor, model)
         data = [*model.training_data, added] if is_new or model.training_data else []
         if removed is not None:
             sums = sums_without(model, sums, removed, added, is_centered=False)
@@ -90,7 +87,7 @@ def forget(model: WeightSpaceGP, factor: float) -> None:
 
 
 @torch.no_grad()
-def merge(model: WeightSpaceGP, others: Sequence[Any]) -> None:
+def merge(model: WeightSpaceGP, others: Sequence[WeightSpaceGP]) -> None:
     """See :meth:`WeightSpaceGP.merge`."""
     sums, parts = sums_with_rows(model), [model.training_data]
     device = sums.draws[0].count.device
@@ -110,11 +107,11 @@ def refit_error(model: WeightSpaceGP, x: Tensor | Iterable[Any], y: Tensor | Non
     check_not_wide(model.covar_module, model.noise, "refit_error")
     refit = copy.deepcopy(model)
     with quiet():
-        if model.block_size is None:
+        if not isinstance(sums, BlockSums):
             points = x if isinstance(x, Tensor) else next(iter(x))[0]
             refit.condition(x, y, noise)
         else:
-            rows: Any = sums_of(model, batches(x, y, noise))
+            rows = blocks_of(model, batches(x, y, noise))
             points = rows.local.x
             sums.numbers_of(rows)
             if len(points) != len(sums.local.x):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Conditioned(NamedTuple):
     """What a model is conditioned on, and the parameters and weights that the sums were computed with."""
 
-    sums: Any
+    sums: RowSums
     record: Record
 
     def to(self, device: torch.device) -> Self:
@@ -65,14 +65,14 @@ def checked(model: WeightSpaceGP) -> Conditioned:
     return conditioned
 
 
-def valid_sums(model: WeightSpaceGP) -> Any:
+def valid_sums(model: WeightSpaceGP) -> RowSums:
     """The sums of a model for all draws of its weights."""
     sums = checked(model).sums
     further = model.further_draws.of(model)
     return sums.with_further([draw.statistics for draw in further]) if further else sums
 
 
-def sums_with_rows(model: WeightSpaceGP) -> Any:
+def sums_with_rows(model: WeightSpaceGP) -> RowSums:
     """The sums of a model, with the rows of its blocks if it has blocks."""
     sums = valid_sums(model)
     if model.block_size is not None and sums.local is None:

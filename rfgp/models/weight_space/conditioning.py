@@ -22,7 +22,7 @@ from .block_sums import BlockSums
 from .block_tasks import rows_of_partitions, sums_of_blocks_by
 from .checks import check_statistics
 from .imputation import imputed, needs_imputation
-from .row_summation import sums_of
+from .row_summation import blocks_of, check_rows, feature_sums
 from .row_sums import FeatureSums, RowSums
 from .summation import FeatureSummation
 
@@ -72,7 +72,8 @@ def sums_of_data(
         return _block_sums(model, list(source), isinstance(x, Tensor))
     data = list(source) if model.keep_data else []
     if not isinstance(source, Batches):
-        sums: Any = sums_of(model, source, is_all=True)
+        (batch,) = source
+        sums = feature_sums(model, check_rows(model, *batch, is_all=True))
         return dataclasses.replace(sums, is_imputed=is_imputed), data
     local = LocalReducer[FeatureSums](data or source, progress, file)
     reducer: Reducer[FeatureSums] = RankReducer(x, local) if isinstance(x, Shard) else local
@@ -83,7 +84,7 @@ def _block_sums(
     model: WeightSpaceGP, data: list[Batch], is_all: bool, executor: Executor | None = None
 ) -> tuple[BlockSums, list[Batch]]:
     """The sums over rows in blocks, which are all taken together first."""
-    rows: Any = sums_of(model, data, is_all)
+    rows = blocks_of(model, data, is_all)
     shift = model.systems(rows.local.has_cells).center(rows.local.columns)
     if executor is None:
         return rows.summed(model, shift), data

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -19,6 +19,10 @@ from ..record import Record
 from .conditioned import Conditioned, summed_state
 from .row_sums import FeatureSums, RowSums
 
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from .model import WeightSpaceGP
+
 
 class FurtherDraws(torch.nn.Module):
     """The models of further draws of the random weights, with maps of their own and the parameters of the first."""
@@ -27,10 +31,10 @@ class FurtherDraws(torch.nn.Module):
         super().__init__()
         self.count = count
         self.maps = torch.nn.ModuleList()
-        self.models: tuple[Any, ...] = ()
+        self.models: tuple[WeightSpaceGP, ...] = ()
         self._loaded: tuple[Conditioned, ...] = ()
 
-    def of(self, first: Any) -> tuple[Any, ...]:
+    def of(self, first: WeightSpaceGP) -> tuple[WeightSpaceGP, ...]:
         """The fitted models, made of the model of the first draw after a state was loaded."""
         if self._loaded:
             models = tuple(self._unconditioned(first))
@@ -39,13 +43,13 @@ class FurtherDraws(torch.nn.Module):
             self.models, self._loaded = models, ()
         return self.models
 
-    def begin(self, first: Any) -> list[Any]:
+    def begin(self, first: WeightSpaceGP) -> list[WeightSpaceGP]:
         """Models to be fitted, with the parameters of the first draw as they are; their maps are made where needed."""
         if self.count and not self._fits(first.covar_module):
             self.maps = _drawn_maps(first.covar_module, self.count)
         return list(self._unconditioned(first))
 
-    def set(self, first: Any, sums: RowSums) -> None:
+    def set(self, first: WeightSpaceGP, sums: RowSums) -> None:
         """Condition the further draws on sums over the rows of the model of the first."""
         models = tuple(self.begin(first)) if len(sums.draws) > 1 else ()
         for model, statistics in zip(models, sums.draws[1:], strict=True):
@@ -67,7 +71,7 @@ class FurtherDraws(torch.nn.Module):
         """Take over what a state has brought for every draw."""
         self.models, self._loaded = (), loaded
 
-    def prepare(self, kernel: Any, state: Mapping[str, Tensor], prefix: str) -> None:
+    def prepare(self, kernel: RandomFeatureKernel, state: Mapping[str, Tensor], prefix: str) -> None:
         """Make the maps where a state has them, else drop them; a ValueError for another number of draws."""
         start = f"{prefix}maps."
         found = {name.removeprefix(start).partition(".")[0] for name in state if name.startswith(start)}
@@ -89,7 +93,7 @@ class FurtherDraws(torch.nn.Module):
         for feature_map in itertools.chain(*self._lists()):
             feature_map.resample(generator)
 
-    def _fits(self, kernel: Any) -> bool:
+    def _fits(self, kernel: RandomFeatureKernel) -> bool:
         """Whether there are maps of the kinds and sizes that a kernel has now."""
         wanted = [feature_map.description for feature_map in _maps(kernel)]
         return len(self.maps) == self.count and all([m.description for m in maps] == wanted for maps in self._lists())
@@ -99,14 +103,14 @@ class FurtherDraws(torch.nn.Module):
         draws: Any = self.maps
         return [list(maps) for maps in draws]
 
-    def _unconditioned(self, first: Any) -> Iterator[Any]:
+    def _unconditioned(self, first: WeightSpaceGP) -> Iterator[WeightSpaceGP]:
         kernel = first.covar_module
         for maps in self._lists():
             own = {id(old): new for old, new in zip(_maps(kernel), maps, strict=True)}
             yield first.unconditioned(_copied(kernel, own))
 
 
-def check_draws(kernel: Any, num_draws: int, has_blocks: bool) -> None:
+def check_draws(kernel: RandomFeatureKernel, num_draws: int, has_blocks: bool) -> None:
     """Raise a ValueError where there are no random weights to draw several times."""
     if num_draws == 1:
         return
@@ -131,7 +135,7 @@ def functions_of_random_draws(sources: Sequence[Callable[[int], FunctionDraws]],
     return MixtureDraws([part for part, _ in known], [own for _, own in known])
 
 
-def _drawn_maps(kernel: Any, count: int) -> torch.nn.ModuleList:
+def _drawn_maps(kernel: RandomFeatureKernel, count: int) -> torch.nn.ModuleList:
     """The maps of so many copies of a kernel, each with weights whose seed follows from those of the kernel."""
     check_draws(kernel, count + 1, has_blocks=False)
     draws = torch.nn.ModuleList()
@@ -142,16 +146,16 @@ def _drawn_maps(kernel: Any, count: int) -> torch.nn.ModuleList:
     return draws
 
 
-def _copied(kernel: Any, replaced: dict[int, Any]) -> Any:
+def _copied(kernel: RandomFeatureKernel, replaced: dict[int, Any]) -> Any:
     """A copy of a kernel with the same parameters, and with other parts in place of some."""
     return copy.deepcopy(kernel, {id(parameter): parameter for parameter in kernel.parameters()} | replaced)
 
 
-def _maps(kernel: Any) -> list[Any]:
+def _maps(kernel: RandomFeatureKernel) -> list[Any]:
     return [part.made_map() for part in map_holders(kernel)]
 
 
-def _seed(kernel: Any, index: int) -> int:
+def _seed(kernel: RandomFeatureKernel, index: int) -> int:
     """A seed that follows from the weights of a kernel, the same in float32 and float64."""
     digest = hashlib.blake2b(str(index).encode(), digest_size=7)
     for feature_map in random_maps(kernel):

@@ -12,7 +12,7 @@ from torch import Tensor
 from ...linalg import row_chunks
 from ...linalg.conjugate_gradients import ConjugateGradients
 from .row_summation import check_rows, feature_sums, weighed_rows
-from .row_sums import FeatureSums
+from .row_sums import RowSums
 
 if TYPE_CHECKING:
     from .model import WeightSpaceGP
@@ -34,9 +34,7 @@ def needs_imputation(model: WeightSpaceGP, x: Any, y: Any) -> bool:
 
 
 @torch.no_grad()
-def imputed(
-    model: WeightSpaceGP, x: Tensor, y: Tensor, noise: Tensor | None, before: FeatureSums | None = None
-) -> Tensor:
+def imputed(model: WeightSpaceGP, x: Tensor, y: Tensor, noise: Tensor | None, before: RowSums | None = None) -> Tensor:
     r"""Targets (N, T) whose missing ones are such that the posterior mean is that given the observed ones alone.
 
     .. math:: \big[\Sigma^{-1} (y - E[f \mid y])\big]_{\mathrm{mis}} = 0
@@ -62,9 +60,9 @@ def imputed(
         return start.masked_scatter(missing, start[missing] + values.to(start))
 
     sums = feature_sums(model, checked)
-    sums = sums if before is None else before.merge(sums, model)
+    total: RowSums = sums if before is None else before.merge(sums, model)
     regression = model.regression()
-    factor, posterior = regression.factor(), regression.posterior(sums.draws[0])
+    factor, posterior = regression.factor(), regression.posterior(total.draws[0])
 
     chunks = row_chunks(len(x), max(factor.num_scalar, factor.num_outputs))
 

@@ -84,7 +84,7 @@ def _left_out(
         rows = weighed_rows(model, checked)
         dtype = dtype_of_products(model, x, rows)
         regression = model.regression()
-        if isinstance(regression, LocalRegression | SystemRegression):
+        if isinstance(sums, BlockSums):
             others = BlockSums.of(model, x, rows, dtype, sums.local)
             if isinstance(regression, CellRegression):
                 others = others.with_cells(model)
@@ -97,6 +97,8 @@ def _left_out(
                 return rows, [LeftOutCells(regression, combinations, precisions > 0, numbers, posterior, dtype)], None
             if isinstance(regression, SystemRegression):
                 return rows, [LeftOutSystems(regression, x, numbers, posterior, dtype)], None
+            if not isinstance(regression, LocalRegression):
+                raise other_rows()
             return rows, [LeftOutBlocks(regression, x, numbers, sums.draws[0], posterior, dtype)], None
         check_summed(sums.draws[0], rows)
         residual = model.summed_residual

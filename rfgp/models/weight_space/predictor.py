@@ -44,6 +44,7 @@ from .row_summation import CheckedRows, block_rows, feature_sums
 from .row_sums import RowSums
 
 if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
     from .model import WeightSpaceGP
 
 Points = PointPredictor | LocalPoints | PointMixture | PosteriorPoints
@@ -82,7 +83,7 @@ class Predictor:
             model, *(self._snapshot(model) if is_frozen else (model.covar_module, model.mean_module))
         )
 
-    def _regression(self, model: WeightSpaceGP, kernel: Any, mean: Mean) -> Regression:
+    def _regression(self, model: WeightSpaceGP, kernel: RandomFeatureKernel, mean: Mean) -> Regression:
         local = None if model.conditioned is None else model.conditioned.sums.local
         return regression_on(model, local, kernel, mean)
 
@@ -131,7 +132,7 @@ class Predictor:
         return PointPredictor(regression, posterior, dtype) if has_point_predictor(regression, posterior) else None
 
 
-def regression_on(model: WeightSpaceGP, local: LocalRows | None, kernel: Any, mean: Mean) -> Regression:
+def regression_on(model: WeightSpaceGP, local: LocalRows | None, kernel: RandomFeatureKernel, mean: Mean) -> Regression:
     """How statistics become posteriors, of rows in blocks or others, with a kernel and a mean like those of a model."""
     noise: NoiseModel = model.noise
     if noise.is_of_parts:
@@ -179,7 +180,7 @@ def point_predictor(model: WeightSpaceGP, dtype: torch.dtype | None) -> Points:
     if dtype not in (None, torch.float32, torch.float64):
         raise ValueError(f"expected torch.float32 or torch.float64 for dtype, got {dtype!r}; choose one of the two")
     draws = [draw.predictor.points(draw, dtype or default) for draw in (model, *model.further_draws.of(model))]
-    points = [draw for draw in draws if draw is not None]
+    points: list[Any] = [draw for draw in draws if draw is not None]
     if len(points) == len(draws):
         return points[0] if len(points) == 1 else PointMixture(points)
     if dtype not in (None, default):

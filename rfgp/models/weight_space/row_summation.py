@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -166,22 +166,21 @@ def block_rows(model: WeightSpaceGP, rows: CheckedRows) -> BlockSums:
     return BlockSums.of(model, rows.x, weighed, dtype_of_products(model, rows.x, weighed), rows.local)
 
 
-def sums_of(model: WeightSpaceGP, batches: Iterable[Batch], is_all: bool = False) -> RowSums:
-    """The sums over batches of rows; rows for blocks are not summed yet.
-
-    :param is_all: whether there is one batch of all rows.
-    """
-    if model.block_size is not None:
-        rows = check_rows(model, *joined(list(batches)), is_all)
-        rows.local = None if model.conditioned is None else model.conditioned.sums.local
-        return block_rows(model, rows)
-    if is_all:
-        (batch,) = batches
-        return feature_sums(model, check_rows(model, *batch, is_all))
-    return last(running_sums(model, batches))
+def blocks_of(model: WeightSpaceGP, batches: Iterable[Batch], is_all: bool = False) -> BlockSums:
+    """Batches of rows in blocks, without sums."""
+    rows = check_rows(model, *joined(list(batches)), is_all)
+    rows.local = None if model.conditioned is None else model.conditioned.sums.local
+    return block_rows(model, rows)
 
 
-def sums_without(model: WeightSpaceGP, sums: Any, removed: Batch, beside: Batch, is_centered: bool = True) -> Any:
+def sums_of(model: WeightSpaceGP, batches: Iterable[Batch]) -> RowSums:
+    """The sums over batches of rows; rows for blocks are not summed yet."""
+    return last(running_sums(model, batches)) if model.block_size is None else blocks_of(model, batches)
+
+
+def sums_without(
+    model: WeightSpaceGP, sums: RowSums, removed: Batch, beside: Batch, is_centered: bool = True
+) -> RowSums:
     """Sums without those over some rows; others that stay have some targets. Centered sums are centered anew."""
     if not bool(torch.isnan(removed[1]).all()):
         left = sums.without(sums_of(model, [removed]), model, is_centered)

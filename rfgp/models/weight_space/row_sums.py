@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import dataclasses
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
@@ -41,15 +41,15 @@ class RowSums(abc.ABC):
     """Powers of two between which the inputs lie, (2, d), on the CPU; None where they are not known."""
 
     @abc.abstractmethod
-    def merge(self, other: Any, model: WeightSpaceGP) -> Self:
+    def merge(self, other: Self, model: WeightSpaceGP) -> Self:
         """The sums over the rows of both."""
 
     @abc.abstractmethod
-    def without(self, other: Any, model: WeightSpaceGP, is_centered: bool = True) -> Self:
+    def without(self, other: Self, model: WeightSpaceGP, is_centered: bool = True) -> Self:
         """The sums over these rows but for those of others, by default centered anew at the targets that are left."""
 
     @abc.abstractmethod
-    def check_left_of(self, whole: Any, model: WeightSpaceGP) -> None:
+    def check_left_of(self, whole: Self, model: WeightSpaceGP) -> None:
         """Raise a ValueError where these cannot be the rest of other sums, as far as sums show."""
 
     @abc.abstractmethod
@@ -57,7 +57,7 @@ class RowSums(abc.ABC):
         """The sums over the same rows with their weights times a factor."""
 
     @abc.abstractmethod
-    def difference(self, other: Any, model: WeightSpaceGP) -> float:
+    def difference(self, other: Self, model: WeightSpaceGP) -> float:
         """The largest difference of sums, relative to the largest of their kind, over all draws."""
 
     def slide(self, added: Self, factor: float, model: WeightSpaceGP) -> Self:
@@ -74,6 +74,14 @@ class RowSums(abc.ABC):
 
     def of_first_draw(self) -> Self:
         """The sums for the first draw of the weights."""
+        return self
+
+    def summed(self, model: WeightSpaceGP) -> Self:
+        """The sums over these rows, which for blocks may not have been made."""
+        return self
+
+    def with_further(self, draws: list[SufficientStatistics]) -> Self:
+        """The sums with those of further draws of the weights."""
         return self
 
     def without_graph(self) -> Self:
@@ -107,10 +115,10 @@ class FeatureSums(RowSums):
     """Whether missing targets were filled with posterior means."""
     local = None
 
-    def merge(self, other: FeatureSums, model: WeightSpaceGP) -> Self:
+    def merge(self, other: Self, model: WeightSpaceGP) -> Self:
         return self.merged(other, model.noise)
 
-    def merged(self, other: FeatureSums, noise: NoiseModel) -> Self:
+    def merged(self, other: Self, noise: NoiseModel) -> Self:
         """:meth:`merge` for a noise model, which knows how groups are merged."""
         patterns = united(self.patterns, other.patterns)
         pairs = zip(self.grouped(patterns), other.grouped(patterns), strict=True)
@@ -126,7 +134,7 @@ class FeatureSums(RowSums):
             is_imputed=self.is_imputed or other.is_imputed,
         )
 
-    def without(self, other: FeatureSums, model: WeightSpaceGP, is_centered: bool = True) -> Self:
+    def without(self, other: Self, model: WeightSpaceGP, is_centered: bool = True) -> Self:
         patterns, noise = united(self.patterns, other.patterns), model.noise
         pairs = zip(self.grouped(patterns), other.grouped(patterns), strict=True)
         noise.patterns = patterns
@@ -137,7 +145,7 @@ class FeatureSums(RowSums):
         kept = tuple(pattern for pattern, count in counts if count)
         return dataclasses.replace(left, draws=tuple(left.grouped(kept)), patterns=kept) if kept else left
 
-    def check_left_of(self, whole: FeatureSums, model: WeightSpaceGP) -> None:
+    def check_left_of(self, whole: Self, model: WeightSpaceGP) -> None:
         check_left(self.draws[0].num_rows)
         model.noise.patterns = whole.patterns
         groups = self.grouped(whole.patterns) if whole.patterns else self.draws
@@ -154,7 +162,7 @@ class FeatureSums(RowSums):
     def scaled(self, factor: float, model: WeightSpaceGP) -> Self:
         return dataclasses.replace(self, draws=tuple(d.scaled(factor) for d in self.draws), training_rows=None)
 
-    def difference(self, other: FeatureSums, model: WeightSpaceGP) -> float:
+    def difference(self, other: Self, model: WeightSpaceGP) -> float:
         patterns, largest = united(other.patterns, self.patterns), 0.0
         model.noise.patterns = patterns
         for pair in zip(self.grouped(patterns), other.grouped(patterns), strict=True):

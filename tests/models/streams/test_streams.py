@@ -138,7 +138,7 @@ def test_exchanges_take_errors_away():
     model = gaussian()
     x, y = wave(300)
     window = SlidingWindow(model, 100).update(x[:100], y[:100])
-    model.conditioned.sums.draws[0]._gram += 1e-3 * torch.eye(40)
+    model.conditioned.sums.draws[0].gram.add_(1e-3 * torch.eye(40))
     for start in range(100, 190, 10):
         window.update(x[start : start + 10], y[start : start + 10])
     assert model.refit_error(*window.rows).statistics > 1e-5
