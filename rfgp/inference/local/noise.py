@@ -21,7 +21,7 @@ class WhitenedNoise(NoiseModel):
     def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
         return self.noise.observations(x, y, noise, basis, is_all)
 
-    def _weigh(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: Observations) -> Rows:
         return self.noise.weigh(observations._replace(weights=None))
 
     def precisions(self, num_groups: int) -> list[Tensor | None]:

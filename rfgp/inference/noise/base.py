@@ -24,7 +24,7 @@ class NoiseModel(abc.ABC):
     """The noise model of a likelihood: it groups rows by the precision of their T outputs.
 
     Rows of one group share a scalar Gram matrix. Residuals are linear in known columns: the targets y and the basis of
-    the mean function. A subclass defines ``observations``, ``_weigh`` and
+    the mean function. A subclass defines ``observations``, ``rows_of`` and
     ``precisions``, and is :func:`registered` for its likelihoods.
 
     :param targets: the required form of the targets.
@@ -68,12 +68,12 @@ class NoiseModel(abc.ABC):
         """
 
     @abc.abstractmethod
-    def _weigh(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: Observations) -> Rows:
         """Rows without regard to the weights."""
 
     def weigh(self, observations: Observations) -> Rows:
         """Rows by the precision of their outputs, at the present parameters."""
-        rows = self._weigh(observations)
+        rows = self.rows_of(observations)
         return rows if observations.weights is None else rows.weighted(observations.weights)
 
     def rows(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Rows:

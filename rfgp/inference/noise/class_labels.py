@@ -72,14 +72,14 @@ class ClassLabels(NoiseModel):
         labels = checks.labels(y, x, self.num_systems)
         return Observations(torch.cat([basis.new_ones(len(basis), 1), basis], dim=-1), labels=labels)
 
-    def _weigh(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: Observations) -> Rows:
         return Rows(observations.columns, groups=observations.labels, num_groups=self.num_systems)
 
     def weigh(self, observations: Observations) -> Rows:
         weights = observations.weights
         if weights is None or self._residual is None:
             return super().weigh(observations)
-        rows = self._weigh(observations)
+        rows = self.rows_of(observations)
         is_in = torch.nn.functional.one_hot(rows.group_numbers, self.num_systems).bool()
         level = self._level(weights.device)
         inside, outside = (torch.stack(part) - level for part in zip(*self._variances(weights.device), strict=True))

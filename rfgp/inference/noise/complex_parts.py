@@ -59,7 +59,7 @@ class ComplexParts(NoiseModel):
         columns = torch.cat([parts, basis.to(parts.dtype)], dim=-1)
         return Observations(columns, observed, self._variances(x, y, noise, observed, is_all))
 
-    def _weigh(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: Observations) -> Rows:
         columns, observed, variances, *_ = observations
         if variances is None:
             return Rows(columns, None if observed is None else observed.to(columns.dtype).unsqueeze(-1))

@@ -41,7 +41,7 @@ class CorrelatedNoise(NoiseModel):
             raise ValueError("expected no noise for a likelihood that learns its covariance, got some; leave it out")
         return self.targets.columns(x, y, basis)
 
-    def _weigh(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: Observations) -> Rows:
         columns, observed = observations[:2]
         if observed is None:
             patterns = torch.ones(1, self.num_outputs, dtype=torch.bool, device=columns.device)

@@ -54,7 +54,7 @@ class IndependentNoise(NoiseModel):
             )
         return self.targets.columns(x, y, basis)
 
-    def _weigh(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: Observations) -> Rows:
         columns, observed = observations[:2]
         if observed is None:
             return Rows(columns)

@@ -41,7 +41,7 @@ class KnownNoise(NoiseModel):
         variances = self._checked(self._noise(y, noise, is_all).to(x) if noise is None else noise, x, observed)
         return Observations(columns, observed, variances)
 
-    def _weigh(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: Observations) -> Rows:
         columns, observed, variances, *_ = observations
         if variances is None:
             raise ValueError("expected known noise variances of the rows, got none; pass noise=")

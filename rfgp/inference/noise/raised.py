@@ -62,13 +62,13 @@ class RaisedNoise(NoiseModel):
     def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
         return self.measured.observations(x, y, noise, basis, is_all)
 
-    def _weigh(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: Observations) -> Rows:
         rows = self.measured.weigh(observations)
         is_common = self.measured.has_one_covariance and observations.weights is None
         return self._by_covariance(rows) if is_common else self._by_row(rows)
 
     def weigh(self, observations: Observations) -> Rows:
-        return self._weigh(observations)
+        return self.rows_of(observations)
 
     def _by_covariance(self, rows: Rows) -> Rows:
         """Rows by which of their outputs are observed."""
