@@ -8,15 +8,20 @@ import copy
 import functools
 import itertools
 import pickle
+import re
+import runpy
 import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import gpytorch
 import numpy as np
 import torch
 from contract import LIKELIHOODS, MODELS, ROWS
 from gpytorch.kernels import (
+    CosineKernel,
+    IndexKernel,
     LCMKernel,
     MaternKernel,
     MultitaskKernel,
@@ -25,6 +30,7 @@ from gpytorch.kernels import (
     RBFKernel,
     RQKernel,
     ScaleKernel,
+    SpectralMixtureKernel,
 )
 from gpytorch.likelihoods import (
     BernoulliLikelihood,
@@ -882,6 +888,122 @@ def least_squares_of_rows():
         yield "held, points", points.variance
 
 
+def periods():
+    """Periods and frequencies that are learned from starts in the data."""
+    t = 60.0 * rows(columns=1)[0].sort(dim=0).values
+    y = torch.sin(0.3 * t[:, 0]) + 0.1 * rows()[1]
+    for name, base in {
+        "periodic": PeriodicKernel(),
+        "cosine": CosineKernel(),
+        "mixture": SpectralMixtureKernel(num_mixtures=2),
+        "product": PeriodicKernel() * RBFKernel(),
+    }.items():
+        model = models.WeightSpaceGP(rfgp.approximate(base, 24, input_dim=1, seed=0), gaussian(), ConstantMean())
+        summary = rfgp.fit(model, t, y, max_evaluations=3, progress=False)
+        yield f"{name}: evidence", torch.tensor(summary.log_marginal_likelihood)
+        yield f"{name}: parameters", torch.cat([p.detach().flatten() for p in base.parameters()])
+
+
+def transformed_inputs():
+    """Learned maps and warpings of the inputs: features, blocks with neighbors, and a few evaluations."""
+    x, y, xs = rows()
+    x, xs = 0.45 * x + 0.05, 0.45 * xs + 0.05
+    for name, transform in {"map": kernels.LinearMap(x), "warping": kernels.KumaraswamyWarp(x)}.items():
+        base = ScaleKernel(kernels.InputTransformKernel(MaternKernel(nu=1.5), transform)).double()
+        for method, options in (("fourier", {}), ("landmarks", {}), ("landmarks", {"block_size": 16})):
+            kernel = rfgp.approximate(base, 12, method=method, train_inputs=x, seed=0)
+            model = models.WeightSpaceGP(kernel, gaussian(), **options).condition(x, y)
+            key = f"{name}, {method}, {options}"
+            yield from ((f"{key}: {part}", value) for part, value in moments(model.posterior(xs)))
+            rfgp.fit(model, x, y, max_evaluations=3, progress=False)
+            yield f"{key}: trained", model.log_marginal_likelihood().detach()
+
+
+def parameters_by_name():
+    """Parameters, constraints and priors of an exact kernel, by the names that GPyTorch gives them there."""
+    x = rows()[0]
+    for method in ("fourier", "landmarks"):
+        kernel = rfgp.approximate(RBFKernel(ard_num_dims=2), 12, method=method, train_inputs=x, seed=0)
+        kernel.initialize(lengthscale=0.4)
+        yield f"{method}: lengthscale", kernel.lengthscale.detach()
+        kernel.lengthscale = 0.7
+        kernel.register_constraint("raw_lengthscale", gpytorch.constraints.Interval(0.1, 2.0))
+        kernel.register_prior("lengthscale_prior", gpytorch.priors.GammaPrior(2.0, 3.0), "lengthscale")
+        yield f"{method}: bounded", kernel(x[:4]).to_dense().detach()
+        yield f"{method}: has", torch.tensor([float(kernel.has_lengthscale), float(kernel.is_stationary)])
+        priors = [prior.log_prob(closure(module)).sum() for _, module, prior, closure, _ in kernel.named_priors()]
+        yield f"{method}: prior", torch.stack(priors).detach()
+
+
+class InducingModel(gpytorch.models.ApproximateGP):
+    """GPyTorch's variational model at its start."""
+
+    def __init__(self, kernel, points):
+        distribution = gpytorch.variational.CholeskyVariationalDistribution(len(points))
+        super().__init__(gpytorch.variational.VariationalStrategy(self, points, distribution))
+        self.mean_module, self.covar_module = ConstantMean(), kernel
+
+    def forward(self, x):
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def operators_of_features():
+    """Products, scales, rows and entries of kernel matrices of features, with what these leave over."""
+    x, y, xs = rows()
+    exact_kernel = exact(RBFKernel(), 1.5)
+    short = features(x, "optimized_maclaurin:real", base=RBFKernel())
+    for name, kernel in {"fourier": rfgp.approximate(exact_kernel, 8, input_dim=2, seed=0), "truncated": short}.items():
+        a, b = (kernel(part).evaluate_kernel() for part in (x[:20], x[20:40]))
+        yield f"{name}: of numbers", (2.0 * a + a * 3.0).to_dense().detach()
+        yield f"{name}: less", (a * torch.tensor(-1.0)).to_dense().detach()
+        for key, joined in (("sum", a + b), ("product", a * b)):
+            residual = joined.residual() if hasattr(joined, "residual") else None
+            yield f"{name}, {key}", torch.zeros(0) if residual is None else residual.variance().detach()
+        cross = kernel(x[:5], xs).evaluate_kernel()
+        scales = torch.tensor([0.5, 2.0])
+        yield f"{name}: scaled", (cross * scales[:, None, None]).to_dense().detach()
+        yield f"{name}: of a batch", cross.expand(2, 5, POINTS).to_dense().detach()
+        yield f"{name}: transposed", (cross.mT @ y[:5]).detach()
+        yield f"{name}: entries", cross[torch.tensor([0, 1]), torch.tensor([2, 3])].detach()
+        yield f"{name}: rows", cross[1:3].to_dense().detach()
+        more = a.cat_rows(kernel(xs, x[:20]).evaluate_kernel(), kernel(xs).evaluate_kernel())
+        yield f"{name}: more rows", more.to_dense().detach()
+        model = ExactModel(x, y, gaussian(), kernel).eval()
+        yield from ((f"{name}, joint: {key}", value) for key, value in moments(model(torch.cat([x[:3], xs]))))
+        yield f"{name}: diagonal", kernel(x[:5], x[:5].clone(), diag=True).detach()
+        inducing = InducingModel(kernel, x[:5]).eval()
+        yield from ((f"{name}, inducing points: {key}", value) for key, value in moments(inducing(xs)))
+    shared = RBFKernel(ard_num_dims=2)
+    fields = ScaleKernel(kernels.CurlFreeKernel(shared)) + ScaleKernel(kernels.DivergenceFreeKernel(shared))
+    kernel = rfgp.approximate(fields, 16, input_dim=2, seed=0)
+    variance = rfgp.approximation.hilbert_schmidt_variance(kernel, xs, x[:4])
+    yield "fields: variance", torch.zeros(0) if variance is None else variance.detach()
+    levels = torch.cat([x, torch.arange(60.0)[:, None] % 3], dim=-1)
+    index = IndexKernel(3, rank=1, active_dims=[2])
+    index.covar_factor.data = torch.tensor([[0.5], [0.8], [-0.3]])
+    kernel = rfgp.approximate(
+        RBFKernel(active_dims=[0, 1]) * index, 12, method="landmarks", train_inputs=levels, seed=0
+    )
+    model = models.WeightSpaceGP(kernel, gaussian(), block_size=16).condition(levels, y)
+    yield from ((f"levels: {key}", v) for key, v in gradients(model.log_marginal_likelihood(), model))
+    for name, base in {"rbf": RBFKernel(), "rough": MaternKernel(nu=1.5)}.items():
+        kernel = rfgp.approximate(exact(base), None, method="fourier_grid", train_inputs=x)
+        yield f"{name}: as many frequencies as rows tell of", kernel(xs).to_dense().detach()
+
+
+def refusals():
+    """What is refused, with the beginning of the sentence: the bad calls of all tests."""
+    table = runpy.run_path(str(Path(__file__).parent / "package" / "test_bad_calls.py"))["SECTIONS"]
+    for section, (name, call) in ((section, entry) for section, entries in table.items() for entry in entries):
+        if section not in ("plots", "datasets", "study"):
+            try:
+                call()
+                told = "nothing"
+            except Exception as error:
+                told = f"{type(error).__name__}, {re.split('[,;] got ', str(error))[0].split(chr(10))[0][:60]}"
+            yield f"{section}, {name}: {told}", torch.zeros(1)
+
+
 OTHERS = (
     neighbors,
     parts_of_gpytorch,
@@ -907,6 +1029,11 @@ OTHERS = (
     wide,
     exact_models,
     wrapped_kernels,
+    periods,
+    transformed_inputs,
+    parameters_by_name,
+    operators_of_features,
+    refusals,
 )
 
 
