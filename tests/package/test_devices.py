@@ -71,6 +71,7 @@ BY_DESIGN = {
     "inference/local/prediction.py:LocalConditioning._near_rows": "nearest rows by a k-d tree",
     "inference/latent/block_sites.py:BlockPrior.of_rows.<genexpr>": "the numbers of the rows of blocks",
     "inference/local/rows.py:sums_of_blocks.<listcomp>": "the numbers of the rows of blocks",
+    "linalg/gram_matrix.py:members_of_groups": "which groups the rows of a chunk are in",
     "linalg/nearest.py:scaled_points": "inputs for the trees of blocks and of nearest rows",
     "approximation/landmarks.py:_far_apart": "k-means++",
     "approximation/landmarks.py:choose_landmarks": "the numbers of the landmarks that k-means++ chose",
@@ -90,7 +91,6 @@ BY_DESIGN = {
     "features/allocation/terms.py:series_coefficients": "the coefficients of a kernel",
     "approximation/power_series.py:leaves_out_terms": "which coefficients there are",
     "inference/noise/correlated.py:CorrelatedNoise.weigh": "which outputs are missing together",
-    "inference/sums/rows.py:Rows.by_group": "which groups the rows of a chunk are in",
     # numbers
     "inference/posterior/draws.py:FeatureDraws.take": "the numbers of functions",
     "inference/posterior/draws.py:MixtureDraws.__call__": "the numbers of functions",
