@@ -223,14 +223,17 @@ def tuned(clock, monkeypatch):
     return make
 
 
-def test_rows_of_a_tuning_are_as_many_as_their_searches_and_evaluations_have_time_for(clock, tuned):
+def test_rows_of_a_tuning_are_as_many_as_their_searches_and_evaluations_have_time_for(clock, tuned, monkeypatch):
     """Costs a row are measured on 128 rows, without what the first search prepares."""
     limit, evaluations = 96.0, 8
     made = tuned(limit)
     measuring = BUILD + 129 * SEARCH + 129 * PREDICT
     assert clock.now == measuring
     assert len(made.held) == int(0.1 * (limit - measuring) / (SEARCH + PREDICT))
+    starts, choose = [], Climb.choose_start
+    monkeypatch.setattr(Climb, "choose_start", lambda climb: starts.append(len(made.stages)) or choose(climb))
     made.advance((tuning.Stage(3000, evaluations, True),))
+    assert starts == [0]
     assert set(clock.evaluations) == {int((limit - measuring) / (SEARCH + 3.0 * evaluations * PREDICT))}
     assert 0.8 * limit <= clock.now <= 1.2 * limit
 
