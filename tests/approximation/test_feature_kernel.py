@@ -1,11 +1,16 @@
 """What a kernel with features takes: maps and recipes of its family, one center, and inputs of its dtype."""
 
+import warnings
+
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel
+from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
+from gpytorch.kernels import MaternKernel, MultitaskKernel, PolynomialKernel, RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 
 import rfgp
 from rfgp.approximation import FeatureKernel
+from rfgp.approximation.hooks.prediction import FeaturePredictionStrategy
 from rfgp.features import RandomFourier, TensorSRHT
 from rfgp.features.spectra import Gaussian
 
@@ -46,3 +51,22 @@ def test_features_are_about_the_center():
     feature_map = RandomFourier(2, 8, generator=torch.Generator().manual_seed(0))
     moved, plain = FeatureKernel(RBF, feature_map, center), FeatureKernel(RBF, feature_map)
     torch.testing.assert_close(moved.features(x), plain.features(x - center))
+
+
+@pytest.mark.parametrize("num_tasks", [1, 2])
+def test_only_features_of_one_output_are_compared_with_the_number_of_rows(num_tasks):
+    x = torch.rand(5, 1, generator=torch.Generator().manual_seed(0))
+    exact = RBFKernel() if num_tasks == 1 else MultitaskKernel(RBFKernel(), num_tasks=2, rank=1)
+    kernel = rfgp.approximate(exact, 12, input_dim=1, method="fourier", seed=0)
+    mean, covariance = torch.zeros(5 * num_tasks), kernel(x)
+    prior = (
+        MultivariateNormal(mean, covariance)
+        if num_tasks == 1
+        else MultitaskMultivariateNormal(mean.reshape(5, 2), covariance)
+    )
+    likelihood = GaussianLikelihood() if num_tasks == 1 else MultitaskGaussianLikelihood(2)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        FeaturePredictionStrategy([x], prior, prior.mean, likelihood)
+    assert len([w for w in found if "12 features exceed the 5 training rows" in str(w.message)]) == (num_tasks == 1)
+    assert num_tasks == 1 or not found

@@ -145,7 +145,8 @@ def test_scaled_columns():
 def test_weights_count_in_double_precision_and_batches_are_asked_for():
     x, weights = torch.ones(3, 2), torch.tensor([0.1, 0.2, 0.3])
     noise = weighted(None, weights, x)
-    assert torch.equal(noise.weights, weights.double()) and noise.variances is None
+    assert noise.weights.dtype == torch.float64 and noise.variances is None
+    assert torch.equal(noise.weights, weights.double())
     picked = weighted(0.5 * weights, weights, x)[1:]
     assert torch.equal(picked.weights, weights[1:].double()) and torch.equal(picked.variances, 0.5 * weights[1:])
     for value in (3, None):

@@ -5,6 +5,7 @@ import pytest
 import torch
 from linear_operator import to_linear_operator
 
+from rfgp.inference import GramStatistics
 from rfgp.inference.noise import noise_model
 from rfgp.inference.noise.raised import raised
 from rfgp.inference.posterior.residual_covariance import ResidualCovariance
@@ -65,3 +66,11 @@ def test_noise_of_a_grid_before_any_rows_is_that_of_complete_rows():
     (precision,) = noise.precisions(1)
     torch.testing.assert_close(precision.detach(), torch.linalg.inv(total))
     assert noise.parameters() == {}
+
+
+def test_labels_with_weights_and_without_do_not_go_together():
+    labels = noise_model(gpytorch.likelihoods.DirichletClassificationLikelihood(torch.arange(3)), None)
+    few, many = (GramStatistics(2, 1, count) for count in (3, 6))
+    assert labels.aligned(few, few) == (few, few)
+    with pytest.raises(ValueError, match="weights beside all rows or none of class labels"):
+        labels.aligned(few, many)

@@ -8,7 +8,7 @@ import torch
 
 import rfgp
 from rfgp.diagnostics.sensitivity import Normal, sobol_indices
-from rfgp.kernels import OrthogonalAdditiveKernel
+from rfgp.kernels import LaplaceKernel, OrthogonalAdditiveKernel
 
 DRAWN = torch.Generator().manual_seed(0)
 ROWS = torch.randn(40, 3, dtype=torch.float64, generator=DRAWN)
@@ -74,3 +74,12 @@ def test_variances_of_components_refuse_other_shapes(rows, weights, told):
 def test_a_degree_above_the_number_of_inputs_is_refused():
     with pytest.raises(ValueError, match="max_degree"):
         OrthogonalAdditiveKernel(2, max_degree=3)
+
+
+@pytest.mark.parametrize("kernel", [LaplaceKernel(), OrthogonalAdditiveKernel(2)])
+def test_inputs_are_asked_for(kernel):
+    for inputs in ((None,), (None, torch.ones(3, 2)), (3.0,)):
+        with pytest.raises(ValueError, match="x1"):
+            kernel(*inputs)
+    with pytest.raises(ValueError, match="x1 and x2 with equally many columns"):
+        kernel(torch.ones(3, 2), torch.ones(3, 1))

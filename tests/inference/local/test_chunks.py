@@ -4,7 +4,7 @@ import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import MaternKernel, MultitaskKernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from gpytorch.likelihoods import DirichletClassificationLikelihood, GaussianLikelihood, MultitaskGaussianLikelihood
 
 import rfgp
 from rfgp.inference.latent import class_prediction
@@ -56,3 +56,19 @@ def test_states_have_memory_of_their_own():
     for part in local.tensors:
         part.add_(1.0)
     assert all(torch.equal(state[name], value) for name, value in kept.items())
+
+
+@pytest.mark.parametrize("outputs", [1, 2, "classes"])
+def test_prior_variances_at_points_are_those_of_the_kernel(outputs):
+    if outputs == "classes":
+        x = 4.0 * torch.rand(60, 2, generator=torch.Generator().manual_seed(1))
+        kernel = rfgp.approximate(ScaleKernel(MaternKernel(nu=1.5)), 10, method="landmarks", train_inputs=x, seed=0)
+        labels = torch.arange(60) % 3
+        model = WeightSpaceGP(kernel, DirichletClassificationLikelihood(labels), None, **SETTINGS["neighbors"])
+        model.condition(x, labels)
+    else:
+        model = fitted("neighbors", outputs)
+    points = 4.0 * torch.rand(5, 2, generator=torch.Generator().manual_seed(2))
+    found = model.predictor.points(model, torch.float64).prior_variance(points)
+    wanted = model.covar_module.exact_kernel(points, diag=True).reshape(5, -1)
+    torch.testing.assert_close(found, wanted.detach())
