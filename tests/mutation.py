@@ -67,7 +67,7 @@ CHECKS_OR_WORDS = ("strict", "help", "desc", "leave", "validate_args")
 ARITHMETIC = ("Add", "Sub", "Mul", "Div", "FloorDiv", "Mod", "Pow")
 OTHERS = ("AddNot", "ReplaceTrueWithFalse", "ReplaceFalseWithTrue", "ReplaceAndWithOr", "ReplaceOrWithAnd")
 OTHERS += ("ReplaceBreakWithContinue", "ReplaceContinueWithBreak", "NumberReplacer", "ZeroIterationForLoop")
-OTHERS += ("ReplaceUnaryOperator_USub_UAdd", "ReplaceUnaryOperator_Delete_Not", "ReplaceUnaryOperator_Delete_USub")
+OTHERS += ("ReplaceUnaryOperator_Delete_Not", "ReplaceUnaryOperator_Delete_USub")
 
 
 def is_used(name: str) -> bool:
