@@ -67,6 +67,7 @@ TARGETS = {
     "gamma": lambda f: torch.distributions.Gamma(2.0, 2.0 * torch.exp(-f)).sample(),
     "ordinal": labels,
     "softmax": labels,
+    "noisy softmax": labels,
     "softmax of own scales": labels,
 }
 
@@ -113,7 +114,9 @@ def dense_result(name, model, x, y, test):
     is_old = np.tile(np.arange(len(points)) < len(x), count)
     old, new, mean = np.flatnonzero(is_old), np.flatnonzero(~is_old), mean.flatten().detach().numpy()
     parts = covariance[np.ix_(old, old)], mean[old], covariance[np.ix_(new, old)], covariance[np.ix_(new, new)]
-    found = dense.laplace(partial(closed, y=y.numpy()), *parts, mean[new])
+    step = partial(closed, y=y.numpy())
+    last = partial(step, is_expected=True) if name == "noisy softmax" else step
+    found = dense.laplace(step, *parts, mean[new], final=last)
     by_point = np.arange(len(new)).reshape(count, -1).T.flatten()
     return found._replace(mean=found.mean[by_point], covariance=found.covariance[np.ix_(by_point, by_point)])
 

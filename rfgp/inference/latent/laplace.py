@@ -32,7 +32,7 @@ class LaplaceSums(NamedTuple):
     .. math:: \ell = \sum_i \log p(y_i \mid f_i), \qquad h_q = \sum_i \psi_i \frac{\partial \log p}{\partial f_{iq}},
         \qquad G_{qq'} = -\sum_i \frac{\partial^2 \log p}{\partial f_{iq} \partial f_{iq'}} \psi_i \psi_i^\top
 
-    :param concave: what the rows of negative curvature take from G, (P, D, D), where there are any.
+    :param concave: what rows whose curvature is not positive take from G, (P, D, D), where there are any.
     """
 
     log_density: Tensor
@@ -65,6 +65,12 @@ class LatentFunctions:
 
     def __init__(self, kernel: Any, mean: Mean, likelihood: LatentLikelihood, dtype: torch.dtype | None = None) -> None:
         self.kernel, self.mean, self.likelihood, self.dtype = kernel, mean, likelihood, dtype
+
+    @functools.cached_property
+    def exact(self) -> LatentFunctions:
+        """The same, with the second derivatives of the likelihood as its curvature."""
+        exact = self.likelihood.exact
+        return self if exact is self.likelihood else LatentFunctions(self.kernel, self.mean, exact, self.dtype)
 
     @property
     def mixing(self) -> Tensor:
@@ -168,10 +174,12 @@ class LatentFunctions:
             dtype = self._product_dtype(features, terms.curvature)
             for pair, curvature in enumerate(terms.curvature.unbind(-1)):
                 _add_gram(gram[pair], features, curvature, dtype)
-                is_concave = curvature < 0
-                if self.likelihood.is_by_function and bool(is_concave.any()):
-                    concave = torch.zeros_like(gram) if concave is None else concave
-                    _add_gram(concave[pair], features[is_concave], -curvature[is_concave], dtype)
+            by_pair = self.likelihood.concave(terms.curvature)
+            if by_pair is not None:
+                concave = torch.zeros_like(gram) if concave is None else concave
+                for pair, lacking in enumerate(by_pair.unbind(-1)):
+                    rows = lacking != 0
+                    _add_gram(concave[pair], features[rows], lacking[rows], dtype)
         for matrix in (*gram, *(() if concave is None else concave)):
             linalg.mirror_(matrix)
         return LaplaceSums(log_density, slope, gram, concave)
