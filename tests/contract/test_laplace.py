@@ -34,6 +34,7 @@ TARGETS = {
     "normal of two": lambda y: y,
 }
 CASES = [(name, settings) for name in TARGETS for settings in ("plain", *LOCAL)]
+CASES.remove(("normal of two", "neighbors"))  # as the other likelihood of several functions
 each = pytest.mark.parametrize(("name", "settings"), CASES)
 
 
