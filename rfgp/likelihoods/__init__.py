@@ -3,22 +3,26 @@
 from .complex_gaussian import ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood
 from .complex_normal import ComplexNormal
 from .dirichlet import DirichletClassificationLikelihood
+from .heteroscedastic_softmax import HeteroscedasticSoftmaxLikelihood
 from .log_variance import LogVarianceLikelihood
 from .multitask_fixed_noise import MultitaskFixedNoiseGaussianLikelihood
 from .negative_binomial import NegativeBinomialLikelihood
 from .normal import MultitaskMultivariateNormal, MultivariateNormal, unclamped
 from .poisson import PoissonLikelihood
+from .several_functions import SeveralFunctionsLikelihood
 
 __all__ = [
     "ComplexGaussianLikelihood",
     "ComplexNormal",
     "DirichletClassificationLikelihood",
     "FixedNoiseComplexGaussianLikelihood",
+    "HeteroscedasticSoftmaxLikelihood",
     "LogVarianceLikelihood",
     "MultitaskFixedNoiseGaussianLikelihood",
     "MultitaskMultivariateNormal",
     "MultivariateNormal",
     "NegativeBinomialLikelihood",
     "PoissonLikelihood",
+    "SeveralFunctionsLikelihood",
     "unclamped",
 ]

@@ -1,4 +1,4 @@
-"""Laplace's evidence of classes on few rows, by few landmarks."""
+"""Laplace's evidence of classes, or of other likelihoods of several functions, on few rows, by few landmarks."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from torch import Tensor
 
 from ..approximation.entry import approximate
 from ..models import LaplaceGP
-from ..models.laplace.class_probabilities import class_probabilities
+from ..models.laplace.class_probabilities import log_predictive
 from .few_rows import FewRows
 from .moments import DataMoments
 
 _LANDMARKS = 96
-_SMALLEST = 1e-12
+_LOWEST = math.log(1e-12)
 
 
 class ClassSubset(FewRows):
-    """Laplace's evidence of a softmax model on some rows (n,), searched from the last mode."""
+    """Laplace's evidence of a model of several functions on some rows (n,), searched from the last mode."""
 
     def __init__(self, model: LaplaceGP, x: Tensor, y: Tensor, rows: Tensor, moments: DataMoments) -> None:
         self.model, self.moments = model, moments
@@ -38,8 +38,7 @@ class ClassSubset(FewRows):
 
     @torch.no_grad()
     def loss(self, x: Tensor, y: Tensor) -> float:
-        """The mean negative log probability of other labels, given these rows; infinite where there is none."""
+        """The mean negative log probability of other targets, given these rows; infinite where there is none."""
         self.evidence()
-        probabilities = class_probabilities(self.narrow, x).gather(-1, y.long().unsqueeze(-1))
-        loss = -float(probabilities.clamp_min(_SMALLEST).log().mean())
+        loss = -float(log_predictive(self.narrow, x, y).clamp_min(_LOWEST).mean())
         return loss if math.isfinite(loss) else math.inf

@@ -47,7 +47,8 @@ class LaplaceObjective(Objective):
         if isinstance(latent, OneFunction):
             return latent_targets(latent, latent.targets(self.y, self.x)).unsqueeze(-1)
         if not isinstance(latent, TaskFunctions):
-            return _standard(len(self.y)).unsqueeze(-1)
+            variance = getattr(self.model.likelihood, "start_variance", 1.0)
+            return variance**0.5 * _standard(len(self.y)).unsqueeze(-1)
         columns = latent.targets(self.y, self.x).clone()
         for column in columns.unbind(-1):
             is_there = ~torch.isnan(column)

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..inference.latent.cells import functions_of_cells, observed_cells
 from ..inference.latent.laplace import LatentFunctions
-from ..inference.latent.latent_terms import ClassFunctions
+from ..inference.latent.latent_terms import SeveralFunctions
 from ..inference.latent.local_laplace import LaplaceAtMode, LocalLaplace, log_evidence
 from . import timing
 from .ascent import NoValueError
@@ -102,8 +102,8 @@ class FromFewRows(Maximization):
             raise ValueError(f"expected a LaplaceGP for few rows, got {type(objective.model).__name__}; use another")
         count, x, y = objective.num_rows, objective.x, objective.y
         latent = training.model.latent
-        has_classes = isinstance(latent, ClassFunctions)
-        cells = 1 if has_classes else latent.num_functions
+        is_several = isinstance(latent, SeveralFunctions)
+        cells = 1 if is_several else latent.num_functions
         few, more, held_out = (size // cells for size in (_FEW, _MORE, _HELD_OUT))
         every = random_rows(count, more + held_out).to(x.device)
         deadline = training.deadline.earlier(training.fit_seconds)
@@ -112,7 +112,7 @@ class FromFewRows(Maximization):
             limit = min(limit, training.limit - training.used)
             if limit < 1 or (chosen is not None and not deadline.allows()):
                 break
-            make = ClassSubset if has_classes else LatentSubset
+            make = ClassSubset if is_several else LatentSubset
             subset = make(training.model, x, y, every[:size], objective.moments)
             trials = min(_TRIAL_EVALUATIONS, limit // 4) if is_tied else 0
             rows = f"{len(subset.inputs)} rows"

@@ -16,7 +16,7 @@ from gpytorch.means import ConstantMean, LinearMean
 import rfgp
 from rfgp._support.gpytorch_names import OneDimensionalLikelihood
 from rfgp.inference.local import LocalRows
-from rfgp.likelihoods import NegativeBinomialLikelihood, PoissonLikelihood
+from rfgp.likelihoods import HeteroscedasticSoftmaxLikelihood, NegativeBinomialLikelihood, PoissonLikelihood
 from rfgp.models import LaplaceGP, WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -55,6 +55,12 @@ def softmax():
     return gpytorch.likelihoods.SoftmaxLikelihood(num_classes=CLASSES, mixing_weights=False)
 
 
+def noisy_softmax():
+    likelihood = HeteroscedasticSoftmaxLikelihood(num_classes=CLASSES)
+    likelihood.noise, likelihood.noise_scale = 0.2, 1.5
+    return likelihood
+
+
 def labels(f):
     return torch.bucketize(f, torch.tensor([-0.6, 0.6]))
 
@@ -85,6 +91,7 @@ PROBLEMS = {
     "gamma": (Gamma, lambda f: torch.distributions.Gamma(2.0, 2.0 * torch.exp(-f)).sample(), None),
     "ordinal": (Ordinal, labels, None),
     "softmax": (softmax, labels, partial(dense.softmax, num_classes=CLASSES)),
+    "noisy softmax": (noisy_softmax, labels, partial(dense.noisy_softmax, noise=0.2, scale=1.5)),
     "softmax of own scales": (softmax, labels, partial(dense.softmax, num_classes=CLASSES)),
 }
 
@@ -131,7 +138,9 @@ def dense_result(name, model, x, y, test):
     is_old = np.tile(np.arange(len(points)) < len(x), count)
     old, new, mean = np.flatnonzero(is_old), np.flatnonzero(~is_old), mean.flatten().detach().numpy()
     parts = covariance[np.ix_(old, old)], mean[old], covariance[np.ix_(new, old)], covariance[np.ix_(new, new)]
-    found = dense.laplace(partial(closed, y=y.numpy()), *parts, mean[new])
+    step = partial(closed, y=y.numpy())
+    last = partial(step, is_expected=True) if name == "noisy softmax" else step
+    found = dense.laplace(step, *parts, mean[new], final=last)
     by_point = np.arange(len(new)).reshape(count, -1).T.flatten()
     return found._replace(mean=found.mean[by_point], covariance=found.covariance[np.ix_(by_point, by_point)])
 

@@ -63,6 +63,59 @@ def softmax(f, y, num_classes, is_block_diagonal=False):
     return Derivatives(logs[y, np.arange(len(y))], (hot - p).reshape(-1), curvature)
 
 
+def noisy_softmax(f, y, noise, scale, is_expected=False):
+    """Labels of which a part is random; functions of all classes, then that of the noise, one after the other."""
+
+    def probabilities(values):
+        random = torch.sigmoid(np.log(noise / (1.0 - noise)) + scale * values[-1])
+        return (1.0 - random) * torch.softmax(values[:-1], dim=-1) + random / (len(values) - 1)
+
+    def information(values):
+        jacobian = torch.func.jacrev(probabilities)(values)
+        return jacobian.mT @ (jacobian / probabilities(values).unsqueeze(-1))
+
+    return of_rows(lambda values, label: probabilities(values)[label].log(), f, y, information if is_expected else None)
+
+
+def normal_of_two(f, y, is_expected=False):
+    """Numbers whose log variance is the second function."""
+
+    def log_density(values, target):
+        return -0.5 * (np.log(2.0 * np.pi) + values[1] + (target - values[0]) ** 2 * torch.exp(-values[1]))
+
+    def information(values):
+        return torch.stack([torch.exp(-values[1]), torch.full_like(values[1], 0.5)]).diag_embed()
+
+    return of_rows(log_density, f, y, information if is_expected else None)
+
+
+def of_rows(log_density, f, y, information=None):
+    """Derivatives of the log density of one row in its functions, (Q,), of functions one after the other, (Q N,).
+
+    :param information: the expected curvature of a row, (Q, Q), in place of the curvature.
+    """
+    count, targets = len(f) // len(y), torch.as_tensor(y).unsqueeze(-1)
+    table = torch.as_tensor(f).reshape(count, -1).mT
+
+    def of_row(values, target):
+        return log_density(values, target).squeeze(-1)
+
+    value = torch.func.vmap(of_row)(table, targets)
+    slope = torch.func.vmap(torch.func.grad(of_row))(table, targets)
+    if information is None:
+        second = -torch.func.vmap(torch.func.hessian(of_row))(table, targets)
+    else:
+        second = torch.func.vmap(information)(table)
+    curvature = torch.diag_embed(second.permute(1, 2, 0)).transpose(1, 2).reshape(len(f), len(f))
+    return Derivatives(value.numpy(), slope.mT.reshape(-1).numpy(), curvature.numpy())
+
+
+def positive(curvature):
+    """The part of a symmetric matrix that is not negative."""
+    values, vectors = np.linalg.eigh(curvature)
+    return (vectors * np.maximum(values, 0.0)) @ vectors.T
+
+
 class Result(NamedTuple):
     """The mode of the function at the training inputs, the evidence, and latent means and covariance elsewhere."""
 
@@ -91,7 +144,8 @@ def laplace(derivatives, prior, prior_mean, cross, test_prior, test_mean, final=
 
     for _ in range(200):
         found = derivatives(prior @ a + prior_mean)
-        for weights in (found.curvature, np.maximum(found.curvature, 0.0)):
+        for part in (np.asarray, positive):
+            weights = part(found.curvature)
             step = np.linalg.solve(identity + weights @ prior, weights @ (prior @ a) + found.slope) - a
             if step @ prior @ (found.slope - a) >= 0.0:
                 break

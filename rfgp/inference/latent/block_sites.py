@@ -12,6 +12,7 @@ from ..._support import checks
 from ...linalg.cholesky_factor import factor_of, log_determinant_of
 from ..local.residual import ResidualProcess
 from ..posterior.posterior import WeightPosterior
+from .latent_terms import signed_parts
 
 
 class Block(NamedTuple):
@@ -112,10 +113,21 @@ class BlockSites:
         self.log_determinant = self.log_determinant + log_determinant_of(factor)
         self.concave = torch.linalg.solve_triangular(factor, root * left, upper=False).unsqueeze(0)
 
-    def whitened(self, values: Tensor) -> tuple[Tensor, Tensor | None]:
+    def _whitened(self, values: Tensor) -> tuple[Tensor, Tensor | None]:
         r"""The products :math:`Q_{+q} V_q`, (..., Q, n, K), and :math:`Q_{-q} V_q` if there are, with values V."""
         positive = torch.linalg.solve_triangular(self.factor, self.root * values, upper=False)
         return positive, None if self.concave is None else self.concave @ values
+
+    def add_gram_(self, gram: Tensor, features: Tensor) -> None:
+        r"""Add :math:`\Phi^\top G \Phi` to a matrix (Q D, Q D), function by function, with features (Q, n, D)."""
+        count, _, width = features.shape
+        of_function = gram.view(count, width, count, width).diagonal(dim1=0, dim2=2).unbind(-1)
+        positive, negative = self._whitened(features)
+        for own, white in zip(of_function, positive, strict=True):
+            own.addmm_(white.mT, white)
+        if negative is not None:
+            wide = negative.movedim(0, 1).flatten(1)
+            gram.addmm_(wide.mT, wide, alpha=-1.0)
 
     def times(self, values: Tensor) -> Tensor:
         """G V, (..., Q, n, K)."""
@@ -129,7 +141,7 @@ class BlockSites:
 
         :param cross: V, (Q, n, K).
         """
-        positive, negative = self.whitened(cross)
+        positive, negative = self._whitened(cross)
         result = torch.diag_embed(positive.square().sum(-2).mT)
         return result if negative is None else result - torch.einsum("qnk,rnk->kqr", negative, negative)
 
@@ -138,16 +150,108 @@ class BlockSites:
         result = self.root * torch.cholesky_inverse(self.factor) * self.root.mT
         return result if self.concave is None else result - self.concave.mT @ self.concave
 
+    @staticmethod
+    def by_curvature(covariance: Tensor, curvature: Tensor) -> Tensor:
+        r"""The derivatives of :math:`-\log|I + K W| / 2` in d, (n, Q), by covariances of the functions, (n, Q, Q)."""
+        result = -0.5 * covariance.diagonal(dim1=-2, dim2=-1)
+        if curvature.shape[-1] > 1:
+            result = result + (covariance @ curvature.unsqueeze(-1)).squeeze(-1)
+        return result
+
+
+class CoupledSites:
+    r"""The matrix :math:`G = W (I + R W)^{-1}` of Q functions where rows have any symmetric :math:`W_i`, (Q, Q).
+
+    .. math:: W_i = S_i S_i^\top - T_i T_i^\top, \qquad C C^\top = I + S^\top R S, \qquad
+        G_+ = S (C C^\top)^{-1} S^\top, \qquad R_+ = R - R G_+ R
+
+    .. math:: E E^\top = I - T^\top R_+ T, \qquad G = G_+ - (I - G_+ R)\, T (E E^\top)^{-1} T^\top (I - R G_+)
+
+    at O((Q n)^3). The methods are those of :class:`BlockSites`.
+
+    :param residual: R, (..., Q, n, n), independent between functions.
+    :param curvature: W by the pairs of functions, (..., P, n).
+    :raises ValueError: where the posterior of the residual is improper.
+    """
+
+    def __init__(self, residual: Tensor, curvature: Tensor, num_functions: int) -> None:
+        count, size = num_functions, residual.shape[-1]
+        residual = residual.expand(*residual.shape[:-3], count, size, size)
+        self.shape = count, size
+        values, vectors = signed_parts(curvature.mT, count)
+        root = _spread(vectors * values.clamp_min(0.0).sqrt().unsqueeze(-2))
+        matrix = root.mT @ (residual @ root.unflatten(-2, self.shape)).flatten(-3, -2)
+        matrix.diagonal(dim1=-2, dim2=-1).add_(1.0)
+        factor = factor_of(matrix)
+        self.log_determinant = log_determinant_of(factor)
+        half = torch.linalg.solve_triangular(factor, root.mT, upper=False)
+        self.matrix = half.mT @ half
+        is_concave = (values < 0).flatten(0, -3).any(0) if values.dim() > 2 else values < 0
+        if bool(is_concave.any()):
+            root = _spread(vectors * (-values).clamp_min(0.0).sqrt().unsqueeze(-2))
+            self._add_concave(residual, root[..., is_concave.mT.flatten()])
+
+    def _add_concave(self, residual: Tensor, root: Tensor) -> None:
+        near = residual @ root.unflatten(-2, self.shape)
+        left = root - self.times(near).flatten(-3, -2)
+        matrix = -(near.flatten(-3, -2).mT @ left)
+        matrix.diagonal(dim1=-2, dim2=-1).add_(1.0)
+        factor = factor_of(matrix)
+        self.log_determinant = self.log_determinant + log_determinant_of(factor)
+        half = torch.linalg.solve_triangular(factor, left.mT, upper=False)
+        self.matrix = self.matrix - half.mT @ half
+
+    @property
+    def _of_pairs(self) -> Tensor:
+        """The blocks of G of pairs of functions, (..., Q, n, Q, n)."""
+        return self.matrix.unflatten(-1, self.shape).unflatten(-3, self.shape)
+
+    def add_gram_(self, gram: Tensor, features: Tensor) -> None:
+        r"""Add :math:`\Phi^\top G \Phi` to a matrix (Q D, Q D), function by function, with features (Q, n, D)."""
+        passed = self.times(side_by_side(features))
+        gram += (features.mT @ passed).flatten(0, 1)
+
+    def times(self, values: Tensor) -> Tensor:
+        """G V, (..., Q, n, K)."""
+        return (self.matrix @ values.flatten(-3, -2)).unflatten(-2, self.shape)
+
+    def reduction(self, cross: Tensor) -> Tensor:
+        r"""By how much the rows lower covariances of the functions, :math:`v_{kq}^\top G_{qr} v_{kr}`, (K, Q, Q)."""
+        passed = self._of_pairs.movedim(-2, -3) @ cross
+        return (cross.unsqueeze(-3) * passed).sum(-2).movedim(-1, 0)
+
+    def inverse(self) -> Tensor:
+        """The blocks of G of every function with itself, (..., Q, n, n)."""
+        return self._of_pairs.diagonal(dim1=-4, dim2=-2).movedim(-1, -3)
+
+    @staticmethod
+    def by_curvature(covariance: Tensor, curvature: Tensor) -> Tensor:
+        r"""The derivatives of :math:`-\log|I + K W| / 2` in the pairs, (n, P), by covariances of the functions."""
+        rows, columns = torch.triu_indices(*covariance.shape[-2:], device=covariance.device)
+        result: Tensor = covariance[..., rows, columns] * torch.where(rows == columns, -0.5, -1.0)
+        return result
+
+
+def _spread(roots: Tensor) -> Tensor:
+    """Roots (..., n, Q, K) of rows as those of all of them, (..., Q n, K n), function by function."""
+    return torch.diag_embed(roots.movedim(-3, -1), dim1=-3, dim2=-1).flatten(-4, -3).flatten(-2)
+
+
+def sites_of(residual: Tensor, curvature: Tensor, num_functions: int) -> BlockSites | CoupledSites:
+    """The sites of rows with a curvature for every function, (..., Q, n), or for every pair of them, (..., P, n)."""
+    is_coupled = curvature.shape[-2] > num_functions
+    return CoupledSites(residual, curvature, num_functions) if is_coupled else BlockSites(residual, curvature)
+
 
 class SitePosterior:
     r"""The posterior of weights and residuals where row i adds :math:`b_i^\top f_i - f_i^\top W_i f_i / 2` to the log
-    prior, with W as in :class:`BlockSites`.
+    prior, with W as in :class:`BlockSites` or :class:`CoupledSites`.
 
     .. math:: B = I + \sum_b \Phi_b^\top G_b \Phi_b, \qquad
         G_{all} = W (I + K W)^{-1} = G - G \Phi B^{-1} \Phi^\top G, \qquad
         \log|I + K W| = \log|B| + \sum_b \log|I + R_b W_b|
 
-    :param curvature: d, (N, Q).
+    :param curvature: d, (N, Q), or W by pairs of functions, (N, P).
     :raises ValueError: where it is improper, which a negative W can bring about.
     """
 
@@ -155,17 +259,11 @@ class SitePosterior:
         self.prior, self.curvature = prior, curvature
         count, width = prior.num_functions, prior.num_features
         self.gram = torch.zeros(count * width, count * width, dtype=torch.float64, device=prior.device)
-        of_function = self.gram.view(count, width, count, width).diagonal(dim1=0, dim2=2).unbind(-1)
         self.sites = []
         log_determinant = self.gram.new_zeros(())
         for rows, features, residual in prior.blocks:
-            sites = BlockSites(residual, curvature[rows].mT)
-            positive, negative = sites.whitened(features)
-            for gram, white in zip(of_function, positive, strict=True):
-                gram.addmm_(white.mT, white)
-            if negative is not None:
-                wide = negative.movedim(0, 1).flatten(1)
-                self.gram.addmm_(wide.mT, wide, alpha=-1.0)
+            sites = sites_of(residual, curvature[rows].mT, count)
+            sites.add_gram_(self.gram, features)
             log_determinant = log_determinant + sites.log_determinant
             self.sites.append(sites)
         self.weights = WeightPosterior(self.gram, self.gram.new_zeros(len(self.gram), 1))
@@ -186,16 +284,14 @@ class SitePosterior:
         return left
 
     def by_curvature(self) -> Tensor:
-        r"""The derivatives of :math:`-\log|I + K W| / 2` in d, (N, Q), by the covariances of the functions at rows."""
+        r"""The derivatives of :math:`-\log|I + K W| / 2` in the curvature, of its shape."""
         result = torch.empty_like(self.curvature)
         for (rows, features, residual), sites in zip(self.prior.blocks, self.sites, strict=True):
             wide = side_by_side(features)
             root = self.weights.covariance_root(wide - residual @ sites.times(wide)).movedim(0, 1)
             prior = torch.diag_embed(residual.diagonal(dim1=-2, dim2=-1).mT)
             covariance = prior - sites.reduction(residual) + root @ root.mT
-            result[rows] = -0.5 * covariance.diagonal(dim1=-2, dim2=-1)
-            if self.prior.num_functions > 1:
-                result[rows] += (covariance @ self.curvature[rows].unsqueeze(-1)).squeeze(-1)
+            result[rows] = sites.by_curvature(covariance, self.curvature[rows])
         return result
 
 

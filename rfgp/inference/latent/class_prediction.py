@@ -1,4 +1,4 @@
-"""Predictions of the functions of classes from features, and from their residual at near rows, which couple them."""
+"""Predictions of several functions from features, and from their residual at near rows, which couple them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ..local.prediction import LocalConditioning
 from ..local.rows import LocalRows
 from ..local.system_regression import SystemCovariance
 from ..posterior.posterior import WeightPosterior
-from .block_sites import BlockSites, columns_of, side_by_side
+from .block_sites import columns_of, side_by_side, sites_of
 
 _FEW, _BYTES = 128, 2**23
 """So many points are looked at once, or as many as have covariances of near rows of so many bytes, in the cache."""
 
 
 class NearClasses(NamedTuple):
-    r"""The functions of Q classes at groups of t points given near rows, :math:`f_* = m_* + v + g w + \epsilon`.
+    r"""Q functions at groups of t points given near rows, :math:`f_* = m_* + v + g w + \epsilon`.
 
     :param cells: the numbers of points and functions, (g, Q t).
     :param values: v, (g, Q t).
@@ -34,19 +34,19 @@ class NearClasses(NamedTuple):
 
 
 class ClassConditioning(LocalConditioning):
-    r"""The residuals of Q functions at points given those of near rows, with G of :class:`BlockSites`.
+    r"""The residuals of Q functions at points given those of near rows, with G of the sites of these.
 
     .. math:: v = R_{*n} \big(b + G (f - m - R b)\big), \qquad g = \phi_* - R_{*n} G \Phi_n, \qquad
         \epsilon \sim N(0, R_{**} - R_{*n} G R_{n*})
 
     Points are alone with their neighbors, or together with those of their block.
 
-    :param rows: with columns (N, 1 + 3 Q): labels, f - m, slope b and probabilities of the classes.
+    :param rows: with columns for targets, f - m (Q), slope b (Q), and the curvature of the terms in blocks.
     """
 
-    def __init__(self, kernel: Any, rows: LocalRows, num_neighbors: int | None) -> None:
+    def __init__(self, kernel: Any, rows: LocalRows, num_neighbors: int | None, num_functions: int) -> None:
         super().__init__(kernel, rows, num_neighbors)
-        self.num_functions = (rows.columns.shape[-1] - 1) // 3
+        self.num_functions = num_functions
 
     def groups(self, x: Tensor, is_joint: bool = True) -> Iterator[NearClasses]:
         """The functions at points (N, d), in groups; if not joint, points of a block may be in several."""
@@ -64,11 +64,11 @@ class ClassConditioning(LocalConditioning):
         count, residual = self.num_functions, self.residual
         at, near_rows = x[points].unsqueeze(-3), self.rows.x[given].unsqueeze(-3)
         features, near = self._scaled_features(x, points), self._scaled_features(self.rows.x, given)
-        latent, slope, curvature = self.rows.columns[given][..., 1:].unflatten(-1, (3, count)).unbind(-2)
+        latent, slope, curvature = self.rows.columns[given][..., 1:].tensor_split((count, 2 * count), dim=-1)
         covariance = residual.covariance(near_rows, near)
         cross = residual.cross_covariance(at, features, near_rows, near)
         wide = side_by_side(self._of_all(cross.mT))
-        weights = BlockSites(covariance, curvature.mT).times(wide)
+        weights = sites_of(covariance, curvature.mT, count).times(wide)
         direct, rest = cross @ columns_of(slope), columns_of(latent) - covariance @ columns_of(slope)
         by_features = side_by_side(self._of_all(features)).flatten(-3, -2)
         own = side_by_side(self._of_all(residual.covariance(at, features))).flatten(-3, -2)
@@ -92,7 +92,7 @@ class ClassConditioning(LocalConditioning):
 
 
 class ClassPrediction:
-    """The posterior of the functions of classes at inputs (N, d), less their mean.
+    """The posterior of several functions at inputs (N, d), less their mean.
 
     :param posterior: that of the weights of all functions, one after the other, (Q D, 1).
     """

@@ -33,7 +33,7 @@ class LaplaceSums(NamedTuple):
     .. math:: \ell = \sum_i \log p(y_i \mid f_i), \qquad h_q = \sum_i \psi_i \frac{\partial \log p}{\partial f_{iq}},
         \qquad G_{qq'} = -\sum_i \frac{\partial^2 \log p}{\partial f_{iq} \partial f_{iq'}} \psi_i \psi_i^\top
 
-    :param concave: what the rows of negative curvature take from G, (P, D, D), where there are any.
+    :param concave: what rows whose curvature is not positive take from G, (P, D, D), where there are any.
     """
 
     log_density: Tensor
@@ -66,6 +66,12 @@ class LatentFunctions:
 
     def __init__(self, kernel: Any, mean: Mean, likelihood: LatentLikelihood, dtype: torch.dtype | None = None) -> None:
         self.kernel, self.mean, self.likelihood, self.dtype = kernel, mean, likelihood, dtype
+
+    @functools.cached_property
+    def exact(self) -> LatentFunctions:
+        """The same, with the second derivatives of the likelihood as its curvature."""
+        exact = self.likelihood.exact
+        return self if exact is self.likelihood else LatentFunctions(self.kernel, self.mean, exact, self.dtype)
 
     @property
     def mixing(self) -> Tensor:
@@ -216,11 +222,13 @@ class _LatentRows:
         dtype = self._dtype(features, terms.curvature)
         for pair, curvature in enumerate(terms.curvature.unbind(-1)):
             _add_gram(total.gram[pair], features, curvature, dtype)
-            if self.functions.likelihood.is_by_function and bool((curvature < 0).any()):
-                is_concave = curvature < 0
-                if total.concave is None:
-                    total.concave = torch.zeros_like(total.gram)
-                _add_gram(total.concave[pair], features[is_concave], -curvature[is_concave], dtype)
+        concave = self.functions.likelihood.concave(terms.curvature.detach())
+        if concave is not None:
+            if total.concave is None:
+                total.concave = torch.zeros_like(total.gram)
+            for pair, lacking in enumerate(concave.unbind(-1)):
+                rows = lacking != 0
+                _add_gram(total.concave[pair], features[rows], lacking[rows], dtype)
 
     def _dtype(self, features: Tensor, curvature: Tensor) -> torch.dtype:
         if self.functions.dtype is not None:

@@ -17,9 +17,11 @@ from torch import Tensor
 
 from ..._support import checks
 from ..._support.gpytorch_names import OneDimensionalLikelihood
-from ...likelihoods import ComplexGaussianLikelihood
+from ...likelihoods import ComplexGaussianLikelihood, SeveralFunctionsLikelihood
 
 HESSIANS = ("full", "block_diagonal")
+_ROUNDING = 1e-14
+"""Of the eigenvalues of a curvature, relative to the largest."""
 
 
 class Terms(NamedTuple):
@@ -57,14 +59,24 @@ class LatentLikelihood(abc.ABC):
         return self.terms(f, y)
 
     @property
+    def num_in_blocks(self) -> int:
+        """The number of columns of the curvature of :meth:`terms_in_blocks`."""
+        return self.num_functions
+
+    @property
     def has_full_hessian(self) -> bool:
         """Whether the pairs are all that there are."""
         return True
 
     @property
-    def is_by_function(self) -> bool:
-        """Whether rows say nothing of two functions together."""
-        return self.has_full_hessian and len(self.pairs) == self.num_functions
+    def exact(self) -> LatentLikelihood:
+        """The same with minus the second derivative as curvature, by which the mode is searched."""
+        return self
+
+    def concave(self, curvature: Tensor) -> Tensor | None:
+        """What a curvature, that of :meth:`terms` or of blocks, lacks to be positive semidefinite in every row, of its
+        shape; None where it lacks nothing."""
+        return (-curvature).clamp_min(0.0) if bool((curvature < 0).any()) else None
 
     def product(self, f: Tensor, direction: Tensor) -> Tensor:
         """The full second derivative times a direction, W_i d_i, (N, Q), where only some pairs are in the terms."""
@@ -98,16 +110,19 @@ class OneFunction(LatentLikelihood):
         return log_density
 
     def targets(self, y: Any, x: Tensor) -> Tensor:
-        values = checks.one_per_row(checks.tensor(y, "y"), x, "y")
-        if values.is_complex():
-            raise ValueError(f"expected real targets for {_name(self.likelihood)}, got {y.dtype}; take a part of them")
-        if values.device != x.device:
-            raise ValueError(f"expected y on {x.device}, where x is, got {y.device}; move it")
-        constant = values.clone() if values.is_inference() else values.detach()
-        return possible_targets(self.likelihood, checks.finite(constant.double(), "y"))
+        return real_targets(self.likelihood, y, x)
 
 
-class ClassFunctions(LatentLikelihood):
+class SeveralFunctions(LatentLikelihood):
+    """A likelihood that says something of several functions together in every row, such as those of classes."""
+
+    def targets(self, y: Any, x: Tensor) -> Tensor:
+        if self.likelihood.num_classes is None:
+            return real_targets(self.likelihood, y, x)
+        return checks.labels(y, x, self.likelihood.num_classes)
+
+
+class ClassFunctions(SeveralFunctions):
     r"""The softmax of several latent functions, with a diagonal or a full second derivative.
 
     .. math:: W_i = M^\top (\mathrm{diag}(p_i) - p_i p_i^\top) M
@@ -146,6 +161,9 @@ class ClassFunctions(LatentLikelihood):
         probabilities, hot = logs.exp(), torch.nn.functional.one_hot(labels, self.num_functions)
         return Terms((hot * logs).sum(-1), hot - probabilities, probabilities)
 
+    def concave(self, curvature: Tensor) -> Tensor | None:
+        return None
+
     def product(self, f: Tensor, direction: Tensor) -> Tensor:
         mixing = self._mixing(f)
         probabilities = torch.softmax(f @ mixing.mT, dim=-1)
@@ -158,15 +176,94 @@ class ClassFunctions(LatentLikelihood):
         weights = self.likelihood.mixing_weights
         return torch.eye(self.num_functions, dtype=f.dtype, device=f.device) if weights is None else weights.to(f)
 
-    def targets(self, y: Any, x: Tensor) -> Tensor:
-        return checks.labels(y, x, self.likelihood.num_classes)
+
+class CoupledFunctions(SeveralFunctions):
+    r"""A likelihood of several functions whose log density need not be concave, by automatic differentiation.
+
+    Where rows have a negative curvature, a posterior by second derivatives may be wider than the prior, and an evidence
+    larger for it. The expected ones, the Fisher information, are never negative:
+
+    .. math:: W_i = E_{y \mid f_i} \Big[ -\frac{\partial^2 \log p(y \mid f_i)}{\partial f_i \partial f_i^\top} \Big]
+        = \frac{\partial^2}{\partial \delta \partial \delta^\top}\,
+        KL\big(p(y \mid f_i) \,\|\, p(y \mid f_i + \delta)\big) \Big|_{\delta = 0}
+
+    :param is_exact: whether the curvature is minus the second derivative.
+
+    Source: M. Hartmann and J. Vanhatalo, Laplace approximation and natural gradient for Gaussian process regression
+    with heteroscedastic Student-t model, 2019.
+    """
+
+    def __init__(self, likelihood: SeveralFunctionsLikelihood, is_exact: bool = False) -> None:
+        super().__init__(likelihood)
+        self.num_functions, self.is_exact = likelihood.num_functions, is_exact
+
+    @property
+    def exact(self) -> CoupledFunctions:
+        return self if self.is_exact else CoupledFunctions(self.likelihood, is_exact=True)
+
+    @property
+    def pairs(self) -> list[tuple[int, int]]:
+        functions = range(self.num_functions)
+        return [(q, other) for q in functions for other in functions[q:]]
+
+    @property
+    def num_in_blocks(self) -> int:
+        return len(self.pairs)
+
+    def terms(self, f: Tensor, y: Tensor) -> Terms:
+        with torch.enable_grad():
+            at = f if f.requires_grad else f.detach().requires_grad_()
+            log_density: Tensor = self.likelihood(at).log_prob(y)
+            slope = _slope(log_density, at)
+            curvature = -_second(slope, at) if self.is_exact else self._information(at)
+        terms = Terms(log_density, slope, curvature)
+        return terms if torch.is_grad_enabled() else Terms(*(part.detach() for part in terms))
+
+    def _information(self, f: Tensor) -> Tensor:
+        shift = torch.zeros_like(f, requires_grad=True)
+        divergence = torch.distributions.kl_divergence(self.likelihood(f), self.likelihood(f + shift))
+        return _second(_slope(divergence, shift), shift)
+
+    def concave(self, curvature: Tensor) -> Tensor | None:
+        if not self.is_exact:
+            return None
+        values, vectors = signed_parts(curvature, self.num_functions)
+        if not bool((values < 0).any()):
+            return None
+        matrix = (vectors * (-values).clamp_min(0.0).unsqueeze(-2)) @ vectors.mT
+        first, second = zip(*self.pairs, strict=True)
+        return matrix[..., first, second]
+
+
+def signed_parts(curvature: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """The eigenvalues (..., Q), without rounding below zero, and eigenvectors (..., Q, Q) of curvatures (..., P)."""
+    rows, columns = torch.triu_indices(count, count, device=curvature.device)
+    table = torch.zeros(count, count, dtype=torch.long, device=curvature.device)
+    table[rows, columns] = table[columns, rows] = torch.arange(len(rows), device=curvature.device)
+    values, vectors = torch.linalg.eigh(curvature[..., table])
+    is_rounding = values.abs() <= _ROUNDING * values.abs().amax(-1, keepdim=True)
+    return values.masked_fill(is_rounding, 0.0), vectors
+
+
+def real_targets(likelihood: Likelihood, y: Any, x: Tensor) -> Tensor:
+    """Checked targets (N,), or a ValueError for values that a likelihood cannot have."""
+    values = checks.one_per_row(checks.tensor(y, "y"), x, "y")
+    if values.is_complex():
+        raise ValueError(f"expected real targets for {_name(likelihood)}, got {y.dtype}; take a part of them")
+    if values.device != x.device:
+        raise ValueError(f"expected y on {x.device}, where x is, got {y.device}; move it")
+    constant = values.clone() if values.is_inference() else values.detach()
+    return possible_targets(likelihood, checks.finite(constant.double(), "y"))
 
 
 def possible_targets(likelihood: Likelihood, y: Tensor) -> Tensor:
     """Targets (N,), or (N, T) with NaN for missing ones, or a ValueError where a likelihood cannot have them."""
     is_seen = ~torch.isnan(y)
     values = y[is_seen]
-    at_zero = likelihood(torch.zeros_like(values))
+    zeros = torch.zeros_like(values)
+    if isinstance(likelihood, SeveralFunctionsLikelihood):
+        zeros = zeros.unsqueeze(-1).expand(*values.shape, likelihood.num_functions)
+    at_zero = likelihood(zeros)
     is_possible = at_zero.support.check(values)
     if not bool(is_possible.all()):
         raise ValueError(
@@ -193,8 +290,10 @@ def latent_likelihood(likelihood: Likelihood, hessian: str = "full") -> LatentLi
     checks.choice("hessian", hessian, HESSIANS)
     if isinstance(likelihood, SoftmaxLikelihood):
         return ClassFunctions(likelihood, hessian)
+    is_coupled = isinstance(likelihood, SeveralFunctionsLikelihood)
     is_complex = isinstance(likelihood, ComplexGaussianLikelihood)
-    if is_complex or not isinstance(likelihood, OneDimensionalLikelihood | GaussianLikelihood):
+    kinds = OneDimensionalLikelihood | GaussianLikelihood | SeveralFunctionsLikelihood
+    if is_complex or not isinstance(likelihood, kinds):
         raise ValueError(
             "expected a GPyTorch likelihood of one latent function, such as a BernoulliLikelihood, or a "
             f"SoftmaxLikelihood, got {_name(likelihood)}; use WeightSpaceGP for other Gaussian likelihoods"
@@ -208,17 +307,24 @@ def latent_likelihood(likelihood: Likelihood, hessian: str = "full") -> LatentLi
         raise ValueError(
             f'expected hessian="full" for {_name(likelihood)}, got {hessian!r}; it is for classes, a SoftmaxLikelihood'
         )
+    if is_coupled:
+        return CoupledFunctions(likelihood)
     if any(parameter.numel() > 1 for parameter in likelihood.parameters()):
         raise ValueError(f"expected a {_name(likelihood)} without batch dimensions, got some; make a model for each")
     return OneFunction(likelihood)
 
 
 def _slope(values: Tensor, f: Tensor) -> Tensor:
-    """The derivative of every value in its own f, (N, 1)."""
+    """The derivative of every value in its own f, of the shape of f."""
     if not values.requires_grad:
         return torch.zeros_like(f)
     (slope,) = torch.autograd.grad(values.sum(), f, create_graph=True, materialize_grads=True)
     return slope
+
+
+def _second(slope: Tensor, f: Tensor) -> Tensor:
+    """The derivatives of every slope (N, Q) in its own f, (N, Q), for pairs of functions, (N, P)."""
+    return torch.cat([_slope(column, f)[:, q:] for q, column in enumerate(slope.unbind(-1))], dim=-1)
 
 
 def _is_own(likelihood: Likelihood, kind: type[Likelihood]) -> bool:

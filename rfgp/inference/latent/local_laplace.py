@@ -44,33 +44,38 @@ class LocalLaplace(NewtonSearch):
         """The log densities of the rows and their derivatives at functions less their mean, (N, Q)."""
         return self.functions.likelihood.terms_in_blocks(self.mean + latent, self.y)
 
+    def exact_terms(self, latent: Tensor) -> Terms:
+        """The same, with second derivatives as the curvature."""
+        return self.functions.exact.likelihood.terms_in_blocks(self.mean + latent, self.y)
+
     @torch.no_grad()
     def point(self, weights: Tensor) -> Point:
         self.num_passes += 1
         latent = self.prior.times(weights)[1]
-        terms = self.terms(latent)
+        terms = self.exact_terms(latent)
         value = terms.log_density.sum() - 0.5 * (weights * latent).sum()
         return Point(weights, terms, value, self.prior.times(terms.slope - weights)[1])
 
     def direction(self, point: Point) -> Tensor:
-        posterior = self._posterior(point.sums.curvature)
+        posterior = self.damped(point.sums.curvature)
         return posterior.solve(point.sums.slope - point.weights)
 
     @torch.no_grad()
     def start_at(self, latent: Tensor) -> Tensor:
         """The weights after a Newton step from a function less its mean, (N, 1), such as another mode."""
-        terms = self.terms(latent)
-        posterior = self._posterior(terms.curvature)
+        terms = self.exact_terms(latent)
+        posterior = self.damped(terms.curvature)
         return posterior.solve(posterior.curvature * latent + terms.slope)
 
-    def _posterior(self, curvature: Tensor) -> SitePosterior:
+    def damped(self, curvature: Tensor) -> SitePosterior:
         """The posterior by terms of a curvature (N, Q), without the part of it that makes it improper."""
         try:
             return SitePosterior(self.prior, curvature)
         except ValueError:
-            if not bool((curvature < 0).any()):
+            concave = self.functions.exact.likelihood.concave(curvature)
+            if concave is None:
                 raise
-            return SitePosterior(self.prior, curvature.clamp_min(0.0))
+            return SitePosterior(self.prior, curvature + concave)
 
 
 def log_evidence(at: LaplaceAtMode) -> Tensor:
@@ -104,7 +109,7 @@ class LaplaceAtMode:
         try:
             self.posterior = SitePosterior(problem.prior, self.terms.curvature)
         except ValueError:
-            if not bool((self.terms.curvature < 0).any()):
+            if problem.functions.likelihood.concave(self.terms.curvature) is None:
                 raise
             raise ValueError(
                 "expected a mode at which the log posterior is concave, got another, where Laplace's approximation is "
@@ -115,7 +120,7 @@ class LaplaceAtMode:
 
     @functools.cached_property
     def _by_variances(self) -> tuple[Tensor, Tensor]:
-        r"""The derivatives of :math:`-\log|I + K W| / 2` in d, the curvature of the terms, and s, in f, (N, Q)."""
+        r"""The derivatives of :math:`-\log|I + K W| / 2` in the curvature of the terms, and s, in f, (N, Q)."""
         with torch.no_grad():
             by_curvature = self.posterior.by_curvature()
         at = (self.problem.mean + self.latent).requires_grad_()
@@ -130,7 +135,10 @@ class LaplaceAtMode:
     @torch.no_grad()
     def _by_mode(self) -> tuple[Tensor, Tensor, Tensor]:
         r"""What the mode passes on: :math:`u = (I + W K)^{-1} s`, :math:`\Phi^\top u` and :math:`K u`."""
-        implicit = self.posterior.solve(self._by_variances[1])
+        problem, posterior = self.problem, self.posterior
+        if problem.functions.exact is not problem.functions:
+            posterior = problem.damped(problem.exact_terms(self.latent).curvature)
+        implicit = posterior.solve(self._by_variances[1])
         return implicit, *self.problem.prior.times(implicit)
 
     @torch.no_grad()
@@ -141,7 +149,7 @@ class LaplaceAtMode:
             u \alpha^\top - W (I + K W)^{-1}\big), \qquad \frac{\partial \log q}{\partial m} = \alpha + u
 
         :returns: those in the covariances (Q, n, n) of the rows, in their features (Q, n, D), which make the covariance
-            with other blocks, in their mean (n, Q), and in slope and curvature (n, Q) of their terms.
+            with other blocks, in their mean (n, Q), and in slope (n, Q) and curvature of their terms.
         """
         (rows, features, _), sites = self.problem.prior.blocks[number], self.posterior.sites[number]
         implicit, implicit_cross, pulled = self._by_mode

@@ -77,23 +77,27 @@ class LaplaceProblem(NewtonSearch):
         """The log posterior at weights, by one pass over the rows."""
         self.num_passes += 1
         functions = self.functions
-        sums = functions.sums(self.batches, functions.of_weights(weights))
+        sums = functions.exact.sums(self.batches, functions.of_weights(weights))
         value = sums.log_density - 0.5 * weights.square().sum()
         return Point(weights, sums, value, functions.to_weights(sums.slope) - weights)
 
     def direction(self, point: Point) -> Tensor:
         """The Newton step, or one of ascent where the Hessian is not negative definite there."""
-        mixing, sums = self.functions.mixing.detach(), point.sums
-        try:
-            precision = Precision(sums.gram, mixing, self.is_full)
-        except ValueError:
-            if sums.concave is None:
-                raise
-            precision = Precision(sums.gram + sums.concave, mixing, self.is_full)
+        precision = self._damped(point.sums)
         if self.is_full:
             return precision.solve(point.gradient)
         size = float((point.gradient * precision.solve(point.gradient)).sum().clamp_min(0.0)) ** 0.5
         return self.solve(precision, point.weights, point.gradient, min(max(size, _RESIDUAL_OF_STEPS), 0.1))
+
+    def _damped(self, sums: LaplaceSums) -> Precision:
+        """The precision by sums, without what makes it indefinite."""
+        mixing = self.functions.mixing.detach()
+        try:
+            return Precision(sums.gram, mixing, self.is_full)
+        except ValueError:
+            if sums.concave is None:
+                raise
+            return Precision(sums.gram + sums.concave, mixing, self.is_full)
 
     @torch.no_grad()
     def solve(self, precision: Precision, weights: Tensor, values: Tensor, residual: float = _RESIDUAL) -> Tensor:
@@ -153,5 +157,9 @@ class LaplaceProblem(NewtonSearch):
             (by_gram,) = torch.autograd.grad(-0.5 * precision.log_determinant, leaf)
         functions = self.functions
         by_weights = functions.pull_back(self.batches, functions.of_weights(weights), by_gram)
-        precision.factor = precision.factor.detach()
+        if functions.exact is functions:
+            precision.factor = precision.factor.detach()
+        else:
+            with torch.no_grad():
+                precision = self._damped(functions.exact.sums(self.batches, functions.of_weights(weights)))
         return self.solve(precision, weights, functions.to_weights(by_weights))

@@ -1,6 +1,9 @@
-"""Class probabilities by the posterior of a softmax model."""
+"""Predictions of a model of several functions, averaged over their posterior: class probabilities and densities."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterator
 
 import torch
 from linear_operator.utils.cholesky import psd_safe_cholesky
@@ -15,14 +18,24 @@ _ROWS = 64
 @torch.no_grad()
 def class_probabilities(model: LaplaceGP, x: Tensor) -> Tensor:
     """The probabilities (N, C) of classes at inputs (N, d), with the covariance of the functions at every point."""
-    parts = [_of_rows(model, rows) for rows in x.split(_ROWS)]
-    return torch.cat(parts) if parts else x.new_zeros(0, model.latent.num_functions)
+    parts = [model.likelihood(values).probs.mean(0) for values in _functions(model, x)]
+    return torch.cat(parts) if parts else x.new_zeros(0, model.likelihood.num_classes)
 
 
-def _of_rows(model: LaplaceGP, x: Tensor) -> Tensor:
-    latent, shape = model.posterior(x), (len(x), model.latent.num_functions)
-    joint = latent.covariance_matrix.reshape(*shape, *shape)
-    roots = psd_safe_cholesky(joint.diagonal(dim1=0, dim2=2).movedim(-1, 0))
-    values = latent.mean + (roots @ normal_points(shape[1]).to(roots).mT).movedim(-1, 0)
-    probabilities: Tensor = model.likelihood(values).probs.mean(0)
-    return probabilities
+@torch.no_grad()
+def log_predictive(model: LaplaceGP, x: Tensor, y: Tensor) -> Tensor:
+    """The log densities (N,) of targets, or log probabilities of labels, with that covariance."""
+    targets = model.latent.targets(y, x).split(_ROWS)
+    parts = zip(_functions(model, x), targets, strict=True)
+    return torch.cat(
+        [model.likelihood(values).log_prob(known).logsumexp(0) - math.log(len(values)) for values, known in parts]
+    )
+
+
+def _functions(model: LaplaceGP, x: Tensor) -> Iterator[Tensor]:
+    """Values (S, n, Q) of the functions at some inputs after others, which stand for draws."""
+    for rows in x.split(_ROWS) if len(x) else ():
+        latent, shape = model.posterior(rows), (len(rows), model.latent.num_functions)
+        joint = latent.covariance_matrix.reshape(*shape, *shape)
+        roots = psd_safe_cholesky(joint.diagonal(dim1=0, dim2=2).movedim(-1, 0))
+        yield latent.mean + (roots @ normal_points(shape[1]).to(roots).mT).movedim(-1, 0)

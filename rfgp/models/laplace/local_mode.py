@@ -18,7 +18,7 @@ from ...inference import GaussianPosterior, WeightPosterior, noise_model
 from ...inference.latent.cells import cells_of, functions_of_cells, observed_cells
 from ...inference.latent.class_prediction import ClassConditioning, ClassCovariance, ClassPrediction
 from ...inference.latent.laplace import LatentFunctions
-from ...inference.latent.latent_terms import ClassFunctions
+from ...inference.latent.latent_terms import SeveralFunctions
 from ...inference.latent.local_laplace import LaplaceAtMode, LocalLaplace, log_evidence
 from ...inference.local import LocalRegression, LocalRows
 from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
@@ -37,8 +37,8 @@ class LocalMode:
 
     For tasks the rows are the observed cells of one function.
 
-    :param rows: with columns (N, 1 + 3 Q): targets, f - m, and slope and curvature of the log densities, or slope and
-        probabilities of classes.
+    :param rows: with columns (N, 1 + 2 Q + P): targets, f - m, slope (N, Q), and curvature (N, P) of the log densities,
+        which are the probabilities of classes for a softmax.
     :param mean: the mean of the weights, (Q D, 1).
     :param gram: the precision of the weights less the identity, (Q D, Q D).
     :param log_evidence: Laplace's evidence, ().
@@ -101,8 +101,8 @@ class LocalMode:
         self, functions: LatentFunctions, x: Tensor, posterior: GaussianPosterior, num_neighbors: int | None
     ) -> MultivariateNormal:
         """The latent functions at inputs, given the rows of their blocks, or the nearest ones."""
-        if isinstance(functions.likelihood, ClassFunctions):
-            return self._of_classes(functions, x, num_neighbors)
+        if isinstance(functions.likelihood, SeveralFunctions):
+            return self._of_several(functions, x, num_neighbors)
         sites, cells = self._sites[num_neighbors is not None], functions_of_cells(functions)
         has_tasks = cells is not functions
         points = cells_of(x, functions.likelihood.num_functions) if has_tasks else x
@@ -114,9 +114,10 @@ class LocalMode:
             return MultitaskMultivariateNormal(mean.reshape(len(x), -1), found.lazy_covariance_matrix)
         return MultivariateNormal(mean, found.lazy_covariance_matrix)
 
-    def _of_classes(self, functions: LatentFunctions, x: Tensor, num_neighbors: int | None) -> MultivariateNormal:
+    def _of_several(self, functions: LatentFunctions, x: Tensor, num_neighbors: int | None) -> MultivariateNormal:
         with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
-            conditioning = ClassConditioning(functions.kernel, self.rows, num_neighbors)
+            count = functions.likelihood.num_functions
+            conditioning = ClassConditioning(functions.kernel, self.rows, num_neighbors, count)
             prediction = ClassPrediction(conditioning, x.clone(), self.posterior(functions))
             mean, variance = prediction.moments()
             values = mean.reshape(len(x), -1) + functions.mean_at(x)
@@ -148,7 +149,8 @@ class LocalMode:
         columns = cells.likelihood.num_functions
         width = columns * cells.num_features
         found = [tuple(part.shape) for part in (self.weights, self.rows.columns, self.mean, self.gram)]
-        check_shapes(found, [(count, columns), (count, 1 + 3 * columns), (width, 1), (width, width)])
+        kept = 1 + 2 * columns + cells.likelihood.num_in_blocks
+        check_shapes(found, [(count, columns), (count, kept), (width, 1), (width, width)])
 
 
 def rows_in_blocks(model: Any, data: LaplaceRows, before: LocalMode | None) -> LocalRows:

@@ -30,7 +30,7 @@ from ...inference.latent.expected_log_likelihood import expected_log_likelihood,
 from ...inference.latent.latent_terms import possible_targets
 from ...inference.latent.variational import GaussianWeights
 from ...kernels.observation import check_observed_mean
-from ...likelihoods import ComplexGaussianLikelihood, LogVarianceLikelihood
+from ...likelihoods import ComplexGaussianLikelihood, LogVarianceLikelihood, SeveralFunctionsLikelihood
 from .strategy import WeightSpaceVariationalStrategy
 
 _DISTRIBUTIONS = {"full": CholeskyVariationalDistribution, "diagonal": MeanFieldVariationalDistribution}
@@ -201,6 +201,11 @@ def _check_likelihood(likelihood: Any) -> None:
         raise ValueError(
             "expected a likelihood of one function or a SoftmaxLikelihood, got a "
             f"{type(likelihood).__name__}; use a WeightSpaceGP, whose posterior is exact"
+        )
+    if isinstance(likelihood, SeveralFunctionsLikelihood):
+        raise ValueError(
+            "expected a likelihood of one function or a SoftmaxLikelihood, got a "
+            f"{type(likelihood).__name__} of several; use a LaplaceGP"
         )
 
 
