@@ -37,6 +37,16 @@ def _accuracy(method: str, *cells: tuple[str, str]) -> Values:
     return lambda content: [_split_means(content, name, method, measure) for name, measure in cells]
 
 
+def _label_noise(name: str, *methods: str) -> Values:
+    """Means over sets of the log loss of methods."""
+
+    def values(content: Any) -> list[float]:
+        cells = [cell for key, cell in content["cells"].items() if key.startswith(f"{name}|")]
+        return [mean(cell[method]["log loss"] for cell in cells) for method in methods]
+
+    return values
+
+
 def _messy(content: Any) -> list[float]:
     ratios = [found["error"] / found["boosting"] for found in content["rows"]]
     return [min(ratios), max(ratios)]
@@ -269,6 +279,18 @@ FUNCTIONS = at(*(("seconds", way) for way in ("as one callable", "one by one")))
 PARQUET = ("cells", "rfgp, Parquet", "1000000")
 CELLS = [
     Cell(MEASURED, r"errors are (\.\d+) to (\.\d+) times those of boosting", "messy_tables", _messy),
+    Cell(
+        MEASURED,
+        rf"a log loss of {NUMBER} where the rate of random labels is\s+learned, {NUMBER} by a softmax and {NUMBER} by",
+        "label_noise",
+        _label_noise("border in six inputs", "heteroscedastic", "Softmax", "boosting"),
+    ),
+    Cell(
+        MEASURED,
+        rf"of rings in two inputs no gain, {NUMBER} and {NUMBER}\. `label_noise`",
+        "label_noise",
+        _label_noise("rings", "heteroscedastic", "Softmax"),
+    ),
     Cell(
         MEASURED,
         rf"error of {NUMBER} and a log loss of {NUMBER}; letters {NUMBER} and {NUMBER}\.",

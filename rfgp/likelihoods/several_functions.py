@@ -16,6 +16,7 @@ class SeveralFunctionsLikelihood(Likelihood):
     :param num_functions: the number Q of functions.
     :param num_classes: the number of labels; default: targets are numbers.
 
+    >>> import torch
     >>> class Normal(SeveralFunctionsLikelihood):
     ...     def forward(self, f, *args, **kwargs):
     ...         return torch.distributions.Normal(f[..., 0], (0.5 * f[..., 1]).exp())

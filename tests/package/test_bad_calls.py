@@ -1353,6 +1353,8 @@ ORDINARY_CALLS = [
     ("NegativeBinomialLikelihood, batch_shape", lambda: likelihoods.NegativeBinomialLikelihood(1j)),
     ("NegativeBinomialLikelihood, prior", lambda: likelihoods.NegativeBinomialLikelihood(dispersion_prior="a")),
     ("NegativeBinomialLikelihood, constraint", lambda: likelihoods.NegativeBinomialLikelihood((), None, 5)),
+    ("HeteroscedasticSoftmaxLikelihood, classes", lambda: likelihoods.HeteroscedasticSoftmaxLikelihood(2.5)),
+    ("HeteroscedasticSoftmaxLikelihood, prior", lambda: likelihoods.HeteroscedasticSoftmaxLikelihood(2, "a")),
     ("ComplexGaussianLikelihood, batch_shape", lambda: likelihoods.ComplexGaussianLikelihood(batch_shape=5)),
     ("ComplexGaussianLikelihood, prior", lambda: likelihoods.ComplexGaussianLikelihood(b"a")),
     ("ComplexGaussianLikelihood, constraint", lambda: likelihoods.ComplexGaussianLikelihood(None, X)),

@@ -246,6 +246,16 @@ def other_likelihoods():
     assert classes.likelihood(classes(x)).probs.shape[-2:] == (40, 2)
 
 
+def labels_that_are_wrong_in_some_places():
+    x, y = rows()
+    likelihood = likelihoods.HeteroscedasticSoftmaxLikelihood(num_classes=2)
+    assert isinstance(likelihood, likelihoods.SeveralFunctionsLikelihood)
+    model = models.LaplaceGP(approximated(), likelihood)
+    rfgp.fit(model, x, (y > 0.0).long(), max_evaluations=3, progress=False)
+    assert likelihood.label_noise(model.posterior(x)).shape == (40,)
+    assert likelihood(model(x)).probs.shape[-2:] == (40, 2)
+
+
 def any_likelihood():
     x, y = rows()
     model = models.WeightSpaceVariationalGP(approximated(), BernoulliLikelihood())
@@ -554,6 +564,7 @@ PATHS = (
     a_file_of_a_model,
     classification,
     other_likelihoods,
+    labels_that_are_wrong_in_some_places,
     any_likelihood,
     noise_that_depends_on_the_inputs,
     complex_regression,

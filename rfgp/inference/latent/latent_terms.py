@@ -231,8 +231,8 @@ class CoupledFunctions(SeveralFunctions):
         if not bool((values < 0).any()):
             return None
         matrix = (vectors * (-values).clamp_min(0.0).unsqueeze(-2)) @ vectors.mT
-        first, second = zip(*self.pairs, strict=True)
-        return matrix[..., first, second]
+        rows, columns = torch.triu_indices(*matrix.shape[-2:], device=matrix.device)
+        return matrix[..., rows, columns]
 
 
 def signed_parts(curvature: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -45,17 +45,23 @@ class LaplaceGP(torch.nn.Module):
 
     .. math:: B = I + \sum_i W_i \otimes \phi_i \phi_i^\top, \qquad W_i = \mathrm{diag}(p_i) - p_i p_i^\top
 
+    Other likelihoods of several functions (:class:`rfgp.likelihoods.SeveralFunctionsLikelihood`) need not be concave:
+    B then has the Fisher information, the expected :math:`W_i`, which is never negative, at the mode of the exact log
+    posterior.
+
     Tasks of a MultitaskKernel have correlated latent functions, and a likelihood of one function for every cell of a
     table (N, T), of which some may be missing.
 
     :param kernel: a scalar kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one, which may
         have a batch shape (Q,) for classes; or a MultitaskKernel. Complex features enter as real and imaginary parts.
-    :param likelihood: a GPyTorch likelihood of one latent function, a GaussianLikelihood, or a SoftmaxLikelihood.
+    :param likelihood: a GPyTorch likelihood of one latent function, a GaussianLikelihood, a SoftmaxLikelihood, or
+        another one of several functions.
     :param mean: any mean function, for classes with a batch shape (Q,) if wanted, for tasks also a MultitaskMean;
         default: ZeroMean.
     :param block_size: model the residual of the features inside blocks of at most so many near rows, at
         O(N (B^2 + B D)) more per step, for landmarks. Cells of tasks count as rows. The classes of a softmax without
-        mixing weights cost Q times that, and O(N (Q D)^2). The model keeps its rows. Default: no blocks.
+        mixing weights cost Q times that, other functions of a row Q^3 times, and all of them O(N (Q D)^2). The model
+        keeps its rows. Default: no blocks.
     :param num_neighbors: with blocks, predictions use the residual of so many nearest training rows; None for those of
         the block that a point lies in; default: 64.
     :param hessian: for a SoftmaxLikelihood "full", up to 8,192 weights, or "block_diagonal", with the diagonal of
