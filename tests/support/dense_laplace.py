@@ -153,7 +153,7 @@ def laplace(derivatives, prior, prior_mean, cross, test_prior, test_mean, final=
         while size > 1e-8 and not value(a + size * step) >= value(a) - 1e-12 * abs(value(a)):
             size *= 0.5
         a = a + size * step
-        if np.abs(prior @ step).max() < 1e-14:
+        if np.abs(prior @ step).max() < 1e-13:
             break
     f = prior @ a + prior_mean
     known = (final or derivatives)(f)
