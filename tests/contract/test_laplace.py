@@ -74,6 +74,7 @@ LIKELIHOODS = {
     "normal of two": (NormalOfTwo, lambda y: y, dense.normal_of_two),
 }
 CASES = [(name, settings) for name in LIKELIHOODS for settings in ("plain", *LOCAL)]
+CASES.remove(("normal of two", "neighbors"))  # as the other likelihood of several functions
 each = pytest.mark.parametrize(("name", "settings"), CASES)
 
 
