@@ -436,8 +436,9 @@ fig.savefig("guesses.png")
 # What the additional function buys is the border: evening answers that contradict it count for little, instead of
 # pulling at it.
 #
-# What it does not buy is a much better forecast of the *next answer*: 0.46 nats in place of 0.47, and without the prior
-# on the scale of the functions the softmax comes to 0.46 too. A softmax may say one half wherever it likes, so it is
+# What it does not buy is a much better forecast of the *next answer*: 0.46 nats in place of 0.47. Without the prior on
+# the scale of the functions, which we have chosen with an eye on these answers, the softmax comes to 0.46 too, and the
+# model with the additional function to 0.48. A softmax may say one half wherever it likes, so it is
 # not fooled by guesses as long as it has enough answers; and both are far from the 0.34 of who knows it all, since
 # Laplace's approximation is modest where labels are nearly certain. That is what the prior is for: a function that is
 # as steep as the truth has a posterior as wide as it is steep. So ask for this likelihood where you want to know the
