@@ -90,6 +90,9 @@ def members_of_groups(weights: Tensor | None, groups: Tensor | None) -> Iterator
 
     :param weights: those of rows, (N,), or of rows in every group, (N, G), where zeros are no members.
     :param groups: the number of the group of every row, (N,); default: 0.
+
+    >>> [(group, rows.tolist()) for group, rows, _ in members_of_groups(None, torch.tensor([2, 0, 2]))]
+    [(0, [False, True, False]), (2, [True, False, True])]
     """
     if weights is not None and weights.dim() == 2:
         for group, own in enumerate(weights.unbind(-1)):
@@ -244,6 +247,10 @@ def products_by_group(
     :param groups: the number of the group of every row, (N,); default: 0.
     :param product_dtype: the dtype of the products with features, float32 or float64.
     :param has_values: whether the products are computed; otherwise they are zeros, and only their gradients are right.
+
+    >>> products_by_group(torch.eye(2), torch.ones(2, 1), groups=torch.tensor([0, 1]), num_groups=2).cross.squeeze(-1)
+    tensor([[1., 0.],
+            [0., 1.]], dtype=torch.float64)
     """
     return Products(*_Products.apply(features, columns, weights, groups, num_groups, product_dtype, has_values))
 

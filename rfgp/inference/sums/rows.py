@@ -95,7 +95,9 @@ class Rows(NamedTuple):
         if self.weights is not None and self.is_in_all_groups:
             return (self.weights.detach() != 0).sum(0).double()
         if self.groups is None:
-            return torch.full((1,), len(self.targets), dtype=torch.float64, device=self.targets.device)
+            counts = torch.zeros(self.num_groups, dtype=torch.float64, device=self.targets.device)
+            counts[0] = len(self.targets)
+            return counts
         return torch.bincount(self.group_numbers.long(), minlength=self.num_groups).double()
 
     @property
@@ -107,7 +109,7 @@ class Rows(NamedTuple):
         if self.weights is not None and self.is_in_all_groups:
             return torch.where(self.weights != 0, noise, 0.0).sum(0)
         if self.groups is None:
-            return noise.sum().reshape(1)
+            return torch.nn.functional.pad(noise.sum().reshape(1), (0, self.num_groups - 1))
         return noise.new_zeros(self.num_groups).index_add(0, self.groups.long(), noise)
 
     def all_weights(self) -> Tensor:

@@ -103,6 +103,7 @@ class GramStatistics(SufficientStatistics):
         cls, features: Tensor, rows: Rows, product_dtype: torch.dtype = torch.float64, shift: Tensor | None = None
     ) -> GramStatistics:
         """Statistics of some rows with features (N, D), with gradients; the shift (K,) is zero by default."""
+        checks.product_dtype(product_dtype)
         dtype = linalg.accurate_dtype(rows.targets.dtype)
         near = rows.targets.new_zeros(rows.targets.shape[-1], dtype=dtype) if shift is None else shift.to(dtype)
         gram, *sums = _sums_of_rows(near, product_dtype, features, rows)

@@ -155,7 +155,7 @@ def _check_residuals(model: WeightSpaceGP, rows: SomeRows, posterior: Any) -> No
     with torch.no_grad():
         residuals = y - regression.function(posterior.mean, x)
         leverages = regression.leverages(x, posterior) / noise
-    warn_of_impropriety(residuals, leverages, noise, stacklevel=6)
+    warn_of_impropriety(residuals, leverages, noise, stacklevel=7)
 
 
 def posterior(model: WeightSpaceGP, x: Tensor, operator: Operator | None) -> MultivariateNormal | ComplexNormal:
