@@ -22,9 +22,10 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """The tests of a file run in one process, where what they share is made once."""
+    """The tests of a file run in one process, where what they share is made once; long files come first."""
     from xdist.scheduler import LoadFileScheduling
 
+    config.option.loadscopereorder = False  # files of many tests are not the long ones
     return LoadFileScheduling(config, log)
 
 
@@ -54,7 +55,7 @@ def pytest_collection_modifyitems(config, items):
         kept.update(covering([item for item in cases if item.get_closest_marker("long") is None]))
     chosen = [item for item in items if (item in kept) == (wanted == "covering")]
     config.hook.pytest_deselected(items=[item for item in items if (item in kept) != (wanted == "covering")])
-    items[:] = chosen
+    items[:] = sorted(chosen, key=lambda item: item.path.parent.name != "package")  # pages and tutorials take long
 
 
 def mark_smoke(items):
