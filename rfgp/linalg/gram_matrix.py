@@ -153,7 +153,9 @@ class _Products(torch.autograd.Function):
         features, columns, weights, groups = ctx.saved_tensors
         wanted = ctx.needs_input_grad[:3]
         found: list[Tensor | None] = [None, None, None]
-        for group, members, own in members_of_groups(weights, groups):
+        is_wanted_at_zero = wanted[2] and weights.dim() == 2  # a weight of zero has a gradient, and gives none
+        every = ((g, slice(None), own) for g, own in enumerate(weights.unbind(-1))) if is_wanted_at_zero else None
+        for group, members, own in every or members_of_groups(weights, groups):
             gradients = _RowGradients(of_gram[group], of_cross[group], of_squares[group], ctx.product_dtype)
             numbers = members.nonzero().squeeze(-1) if isinstance(members, Tensor) else None
             count = len(features) if numbers is None else len(numbers)
