@@ -67,7 +67,7 @@ BY_DESIGN = {
     "features/spectra/spherical.py:Spherical.of_distance": "a special function",
     "inference/local/draws.py:LocalDraws.__call__": "the bytes of known points",
     "inference/local/prediction.py:LocalConditioning._of_blocks": "the numbers of the points of blocks",
-    "inference/local/residual_draws.py:ResidualDraws.at": "the numbers of the points of blocks",
+    "inference/local/draws.py:ResidualDraws.at": "the numbers of the points of blocks",
     "inference/local/prediction.py:LocalConditioning._near_rows": "nearest rows by a k-d tree",
     "inference/latent/block_sites.py:BlockPrior.of_rows.<genexpr>": "the numbers of the rows of blocks",
     "inference/local/rows.py:sums_of_blocks.<listcomp>": "the numbers of the rows of blocks",

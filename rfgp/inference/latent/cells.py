@@ -6,7 +6,7 @@ import torch
 from gpytorch.means import Mean, MultitaskMean
 from torch import Tensor
 
-from ..local.cell_kernel import CellKernel, cells_of, parts_of
+from ..local.cells import CellKernel, cells_of, parts_of
 from .laplace import LatentFunctions
 from .task_terms import TaskFunctions
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
@@ -101,29 +102,34 @@ class FunctionsWithoutGroup(Protocol):
         """The joint log density (...) of the group, of whose targets ``error`` (..., m, T) is left."""
 
 
-class FunctionsWithoutRows(Protocol):
+class FunctionsWithoutRows(abc.ABC):
     """The functions of one draw of the weights without some of the rows."""
 
     num_outputs: int
     largest: int
     """The number of values up to which groups are left out by their own covariance."""
-    is_separable: bool
+    is_separable: bool = False
     """Whether :meth:`separable` answers."""
 
+    @abc.abstractmethod
     def chunks(self) -> list[slice]:
         """Chunks of the rows."""
 
-    def separable(self, chosen: Part, size: int) -> tuple[ObservationPrediction, Tensor]:
-        """The observations at groups of so many rows, one after the other, and which groups lose digits."""
-
+    @abc.abstractmethod
     def prediction(self, chosen: Part, size: int) -> tuple[FunctionPrediction, Tensor]:
-        """What the other rows predict there, and which groups lose digits."""
+        """What the other rows predict at groups of so many rows, and which groups lose digits, (g,)."""
 
+    @abc.abstractmethod
     def prediction_from_rows(self, chosen: Tensor, size: int) -> FunctionPrediction:
         """The same with digits that are taken from all rows."""
 
+    def separable(self, chosen: Part, size: int) -> tuple[ObservationPrediction, Tensor]:
+        """What :meth:`prediction` gives for a separable covariance, as observations."""
+        raise ValueError("expected a separable posterior of complete rows, got another; use prediction")
+
     def without_large(self, parts: Sequence[Tensor]) -> Iterator[FunctionsWithoutGroup]:
-        """The functions without each of some groups."""
+        """The functions without each of some groups of more values than ``largest``."""
+        return iter(())
 
 
 def leave_one_out(

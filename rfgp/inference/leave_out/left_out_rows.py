@@ -22,7 +22,7 @@ from ..sums.rows import Part, Rows
 from ..sums.sufficient_statistics import SufficientStatistics
 from ..sums.training_residual import TrainingResidual
 from .group_densities import block_diagonal, noise_covariance
-from .leave_out import FunctionPrediction, ObservationPrediction
+from .leave_out import FunctionPrediction, FunctionsWithoutRows, ObservationPrediction
 from .left_out_groups import RefittedGroup, sums_of_others
 
 _LARGEST_INVERSE = 100.0
@@ -43,7 +43,7 @@ def other_rows() -> ValueError:
     return ValueError("expected the rows of the fit, got others; pass the x, y and noise that were fitted")
 
 
-class LeftOutRows:
+class LeftOutRows(FunctionsWithoutRows):
     r"""The functions at groups of rows without these, from the posterior given all rows.
 
     .. math:: y_g - \mu_{-g} = (I - H_g)^{-1} (y_g - F_g m), \qquad V_{-g} = (I - H_g)^{-1} V_g, \qquad

@@ -1,26 +1,119 @@
-"""Outputs that are missing, not separable, or of known noise as rows in blocks: every observed cell is a row."""
+"""The cells of several outputs as rows of one output: inputs, and the coefficients of a combination of the outputs."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from functools import reduce
+from typing import TYPE_CHECKING, Any
 
 import torch
 from gpytorch.means import Mean
+from linear_operator import to_dense
 from torch import Tensor
 
-from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
 from ..noise import NoiseModel
 from ..noise.correlated import CorrelatedNoise
-from ..posterior.draws import FunctionDraws
-from ..posterior.posterior import WeightPosterior
-from ..sums.mean_basis import coefficients, mean_values
+from ..sums.mean_basis import coefficients
 from ..sums.rows import Rows
-from .cell_kernel import CellKernel, cells_of, combined_cells
+from .prediction import SystemConditioning
+from .residual import ResidualProcess
 from .rows import LocalRows
-from .separable_cells import SeparableCells
-from .system_prediction import SystemConditioning
-from .system_regression import Covariance, SystemCovariance, SystemRegression
 from .systems import CombinedSystems
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
+
+
+class CellKernel(torch.nn.Module):
+    r"""The scalar kernel of points (x, c): :math:`k((x, c), (x', c')) = c^\top K(x, x') c'`, with its features.
+
+    An output alone has one coefficient, which is one.
+
+    :param kernel: a kernel of T outputs with features.
+    """
+
+    is_complex, has_output_factor = False, False
+
+    def __init__(self, kernel: RandomFeatureKernel) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    @property
+    def exact_kernel(self) -> CellCovariance:
+        """The exact kernel of cells."""
+        return CellCovariance(self.kernel)
+
+    @property
+    def num_scalar_features(self) -> int:
+        """The number of columns of the features of all outputs."""
+        count: int = self.kernel.outputs_factor().num_columns
+        return count
+
+    @property
+    def total_outputscale(self) -> Tensor:
+        """One: the features contain the scale of the outputs."""
+        return next(self.parameters()).new_ones((), dtype=torch.float64)
+
+    def output_factor(self, operator: Any = None) -> Tensor:
+        """The root of the output scale, (1, 1)."""
+        return self.total_outputscale.reshape(1, 1)
+
+    def scalar_features(self, cells: Tensor) -> Tensor:
+        """The features (..., n, K) of cells (..., n, d + T)."""
+        factor = self.kernel.outputs_factor()
+        x, combination = parts_of(cells, factor.num_outputs)
+        scalar = self.kernel.scalar_features(x)
+        if factor.covariance_root is not None:
+            root = (combination.to(factor.covariance_root) @ factor.covariance_root).to(scalar.dtype)
+            return (scalar.unsqueeze(-1) * root.unsqueeze(-2)).flatten(-2)
+        of_all = factor.features(scalar).unflatten(-2, (-1, factor.num_outputs))
+        return (combination.to(of_all).unsqueeze(-2) @ of_all).squeeze(-2)
+
+
+class CellCovariance(torch.nn.Module):
+    """The exact covariances of cells, dense."""
+
+    def __init__(self, kernel: RandomFeatureKernel) -> None:
+        super().__init__()
+        self.kernel = kernel
+
+    def forward(self, cells: Tensor, others: Tensor | None = None, diag: bool = False) -> Tensor:
+        """The covariances (..., n, m) between cells (..., n, d + T) and others, or the variances (..., n)."""
+        terms = self.kernel.summands()
+        if len(terms) > 1:  # of which each may be a scalar kernel times a covariance of the outputs
+            return reduce(torch.add, (CellCovariance(term)(cells, others, diag) for term in terms))
+        num_outputs = self.kernel.outputs_factor().num_outputs
+        (x, first), (y, second) = (parts_of(part, num_outputs) for part in (cells, cells if others is None else others))
+        separated = self.kernel.separated()
+        if separated is not None:
+            exact, outputs = separated[0].exact_kernel, separated[1]
+            values = exact(x, y, diag=True) if diag else to_dense(exact(x, y))
+            half = first.to(outputs) @ outputs
+            shares = (half * second.to(outputs)).sum(-1) if diag else half @ second.to(outputs).mT
+            return values * shares.to(values.dtype)
+        if diag:
+            x, first, y, second = (part.unsqueeze(-2) for part in (x, first, y, second))
+        every = to_dense(self.kernel.exact_kernel(x, y))
+        blocks = every.unflatten(-1, (-1, num_outputs)).unflatten(-3, (-1, num_outputs))
+        right = (blocks * second[..., None, None, :, :].to(blocks)).sum(-1)
+        values = (right * first.unsqueeze(-1).to(blocks)).sum(-2)
+        return values.flatten(-3) if diag else values
+
+
+def parts_of(cells: Tensor, num_outputs: int) -> tuple[Tensor, Tensor]:
+    """The inputs (..., d) and the coefficients (..., T) of cells (..., d + T)."""
+    return cells[..., :-num_outputs], cells[..., -num_outputs:]
+
+
+def cells_of(x: Tensor, num_outputs: int) -> Tensor:
+    """The cells (..., N T, d + T) of all outputs at inputs (..., N, d), interleaved."""
+    return combined_cells(x, torch.eye(num_outputs, dtype=x.dtype, device=x.device).expand(*x.shape[:-1], -1, -1))
+
+
+def combined_cells(x: Tensor, combinations: Tensor) -> Tensor:
+    """The cells (..., N T, d + T) of combinations (..., N, T, T) of the outputs at inputs (..., N, d)."""
+    rows = x.unsqueeze(-2).expand(*x.shape[:-1], combinations.shape[-2], -1)
+    return torch.cat([rows, combinations.to(x)], dim=-1).flatten(-3, -2)
 
 
 class CellSystem(CombinedSystems):
@@ -32,10 +125,29 @@ class CellSystem(CombinedSystems):
 
     kernel: CellKernel
 
-    def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel) -> None:
-        super().__init__(CellKernel(kernel))
-        self.mean, self.noise, self.num_outputs = mean, noise, noise.num_outputs
-        self.cells_of_point = self.num_outputs
+    def __init__(self, kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel) -> None:
+        super().__init__(CellKernel(kernel), mean, noise)
+        self.num_outputs = self.cells_of_point = noise.num_outputs
+
+    def points(self, x: Tensor) -> Tensor:
+        return cells_of(x, self.num_outputs)
+
+    def outputs(self, functions: Tensor) -> Tensor:
+        return functions.squeeze(-2).unflatten(-1, (-1, self.num_outputs))
+
+    def output_variances(self, variances: Tensor) -> Tensor:
+        return self.outputs(variances)
+
+    def output_covariance(self, of_system: Callable[[int], Tensor]) -> Tensor:
+        return of_system(0)
+
+    def conditioning(
+        self, rows: LocalRows, num_neighbors: int | None, dtype: torch.dtype = torch.float64
+    ) -> SystemConditioning:
+        separated, root = self.kernel.kernel.separated(), self.kernel.kernel.outputs_factor().covariance_root
+        if separated is None or root is None:
+            return SystemConditioning(self, rows, num_neighbors, dtype)
+        return SeparableCells(self, rows, num_neighbors, dtype, CellResidual(*separated, dtype), root)
 
     def rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
         targets, basis = rows.targets.double().tensor_split([self.num_outputs], dim=-1)
@@ -74,62 +186,59 @@ class CellSystem(CombinedSystems):
         return variances.unsqueeze(-2)
 
 
-class CellRegression(SystemRegression):
-    """Outputs whose observed cells are the rows of one system.
+class CellResidual(ResidualProcess):
+    r"""The process that the features of :math:`k \otimes \Gamma` leave over at cells; features are the scalar ones.
 
-    Neighbors are T times ``num_neighbors`` cells, which are those of more rows where some are missing.
+    .. math:: R((x, c), (x', c')) = (k(x, x') - \phi(x) \phi(x')^\top) \, c^\top \Gamma c'
+
+    :param kernel: the scalar kernel.
+    :param outputs: the covariance of the outputs, (T, T).
     """
 
-    systems: CellSystem
+    def __init__(self, kernel: Any, outputs: Tensor, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__(kernel, dtype)
+        self.outputs = outputs.to(dtype)
+
+    def features(self, x: Tensor) -> Tensor:
+        return super().features(self.parts(x)[0])
+
+    def covariance(self, x: Tensor, features: Tensor) -> Tensor:
+        inputs, outputs = self.parts(x)
+        return super().covariance(inputs, features) * (outputs @ self.outputs @ outputs.mT)
+
+    def cross_covariance(self, x: Tensor, features: Tensor, y: Tensor, other: Tensor) -> Tensor:
+        (inputs, outputs), (others, of_others) = self.parts(x), self.parts(y)
+        exact = super().cross_covariance(inputs, features, others, other)
+        return exact * (outputs @ self.outputs @ of_others.mT)
+
+    def parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The inputs and the coefficients of cells, the latter in the dtype of covariances."""
+        inputs, outputs = parts_of(x, len(self.outputs))
+        return inputs, outputs.to(self.dtype)
+
+
+class SeparableCells(SystemConditioning):
+    r"""The residual at cells given near ones; features of cells are made of scalar ones after the conditioning.
+
+    .. math:: \phi_* \otimes A^\top c_* - \sum_j S_{*j} \, \phi_j \otimes A^\top c_j, \qquad \Gamma = A A^\top
+    """
+
+    residual: CellResidual
 
     def __init__(
-        self, systems: CellSystem, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None
+        self,
+        systems: CellSystem,
+        rows: LocalRows,
+        num_neighbors: int | None,
+        dtype: torch.dtype,
+        residual: CellResidual,
+        root: Tensor,
     ) -> None:
-        count = None if num_neighbors is None else num_neighbors * systems.num_outputs
-        super().__init__(systems, mean, noise, rows, count)
+        super().__init__(systems, rows, num_neighbors, dtype)
+        self.residual, self.root = residual, (root / residual.root).to(dtype)
 
-    def _cells(self, x: Tensor) -> Tensor:
-        return cells_of(x, self.systems.num_outputs)
-
-    def conditioning(self, dtype: torch.dtype = torch.float64) -> SystemConditioning:
-        is_separable = self.systems.kernel.kernel.separated() is not None
-        kind = SeparableCells if is_separable else SystemConditioning
-        return kind(self.systems, self.local, self.num_neighbors, dtype)
-
-    def point_moments(
-        self, x: Tensor, posterior: WeightPosterior, has_variance: bool, conditioning: SystemConditioning
-    ) -> tuple[Tensor, Tensor]:
-        functions, variance = conditioning.moments(self._cells(x), posterior, has_variance)
-        return self._by_output(functions) + mean_values(self.mean, x), self._by_output(variance)
-
-    def prior_variances(self, x: Tensor) -> Tensor:
-        return self._by_output(self.kernel.exact_kernel(self._cells(x), diag=True))
-
-    def _by_output(self, values: Tensor) -> Tensor:
-        """Values (1, N T) as (N, T)."""
-        return values.reshape(-1, self.systems.num_outputs)
-
-    def _distribution(
-        self, x: Tensor, functions: Tensor, variance: Tensor, covariance: Covariance
-    ) -> MultivariateNormal:
-        mean = self._by_output(functions) + mean_values(self.mean, x)
-        joint = SystemCovariance(variance[0].to(x.dtype), lambda: covariance(0))
-        return MultitaskMultivariateNormal(mean.to(x.dtype), joint)
-
-    def draws(self, weights: Tensor) -> FunctionDraws:
-        return CellDraws(self.system(0).draws(weights[0]), self.systems.num_outputs, self.mean)
-
-
-class CellDraws(FunctionDraws):
-    """Functions drawn at cells as functions of several outputs, (S, ..., N, T)."""
-
-    def __init__(self, draws: FunctionDraws, num_outputs: int, mean: Mean) -> None:
-        self.draws, self.num_outputs, self.mean = draws, num_outputs, mean
-
-    def __call__(self, x: Tensor) -> Tensor:
-        values = self.draws(cells_of(x, self.num_outputs)).unflatten(-1, (-1, self.num_outputs))
-        with torch.no_grad():
-            return values + mean_values(self.mean, x).to(values)
-
-    def take(self, index: Tensor) -> FunctionDraws:
-        return CellDraws(self.draws.take(index), self.num_outputs, self.mean)
+    def _left(self, x: Tensor, scalar: Tensor, weights: Tensor, given: Tensor, near: Tensor) -> Tensor:
+        own, others = (self.residual.parts(cells)[1] @ self.root for cells in (x, self.rows.x[given]))
+        known = weights.unsqueeze(-2) * others.mT.unsqueeze(-3).unsqueeze(-4)
+        explained = (known.flatten(-4, -2) @ near).unflatten(-2, known.shape[-4:-1])
+        return ((scalar.unsqueeze(-2) * own.unsqueeze(-1)).unsqueeze(-4) - explained).mT.flatten(-2)

@@ -41,8 +41,8 @@ class ClassSystems(LocalSystems):
     """
 
     def __init__(self, kernel: RandomFeatureKernel, mean: Mean, noise: ClassLabels) -> None:
-        super().__init__(kernel)
-        self.mean, self.num_systems = mean, noise.num_systems
+        super().__init__(kernel, mean, noise)
+        self.num_systems = noise.num_systems
         self.values = dirichlet_targets(noise.likelihood.alpha_epsilon)
         self.inside, self.outside = noise.variances_of_classes(self.residual.root.device)
         self.is_common = noise.likelihood.second_noise_covar is None

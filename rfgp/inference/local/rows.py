@@ -6,7 +6,7 @@ import copy
 import functools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import torch
 from torch import Tensor
@@ -18,7 +18,10 @@ from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
 from .partition import BlockPartition
-from .systems import LocalSystems
+
+if TYPE_CHECKING:
+    from .systems import LocalSystems
+
 
 _TENSORS = ("x", "columns", "variances", "scales", "powers")
 

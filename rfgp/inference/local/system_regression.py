@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 import gpytorch
 import torch
@@ -16,9 +16,11 @@ from torch import Tensor
 from ..._support import checks
 from ..._support.gpytorch_names import keep_arguments
 from ...functionals import Operator
-from ...likelihoods import MultivariateNormal
+from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
 from ..noise import NoiseModel
+from ..noise.class_labels import ClassLabels
 from ..noise.independent import IndependentNoise
+from ..noise.known import KnownNoise
 from ..noise.targets import Targets
 from ..posterior.covariance import CholeskyRoot
 from ..posterior.draws import FunctionDraws
@@ -27,15 +29,17 @@ from ..posterior.posterior import GaussianPosterior, WeightPosterior
 from ..posterior.regression import Regression
 from ..sums.mean_basis import mean_values
 from ..sums.residual_pass import TrainingRows
+from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
-from .noise import WhitenedNoise
-from .regression import LocalRegression
+from .cells import CellSystem
+from .class_systems import ClassSystems
+from .prediction import SystemConditioning
+from .regression import LocalRegression, WhitenedNoise
 from .rows import LocalRows
-from .system_prediction import SystemConditioning
-from .systems import LocalSystems
+from .systems import LocalSystems, OneOutput, OutputSystems
 
-Covariance = Callable[[int], Tensor]
-"""The covariance (N, N) of the function of a system at some points."""
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 
 class SystemRegression(Regression):
@@ -43,7 +47,7 @@ class SystemRegression(Regression):
 
     .. math:: f_t(x) = m_t(x) + \sum_s M_{ts} g_s(x)
 
-    with independent functions g; classes are systems, with M = I, and outputs are mixed by :class:`OutputSystems`.
+    with independent functions g. What the functions are, and how outputs follow from them, the systems say.
     """
 
     has_point_predictor: ClassVar[bool] = False
@@ -58,15 +62,6 @@ class SystemRegression(Regression):
         twin = super().detached()
         twin.systems = self.systems.detached()
         return twin
-
-    def _cells(self, x: Tensor) -> Tensor:
-        """The inputs of the systems at inputs (N, d)."""
-        return x
-
-    @property
-    def mixing(self) -> Tensor | None:
-        """The matrix M (T, S) of outputs; None for classes."""
-        return None
 
     def equations(self, statistics: SufficientStatistics, tracks: bool = False) -> Equations:
         return self.systems.equations(statistics, self.factor())
@@ -84,7 +79,16 @@ class SystemRegression(Regression):
         terms, count = self.equations(statistics).evidence_terms(), float(len(self.local.x))
         constant = self.systems.num_systems * count * self.noise.constant
         total = terms.quadratic + terms.log_determinant + constant + self.systems.log_scale(count)
-        return -0.5 * total + self.local.log_faded(self.systems)
+        evidence = self.local.log_faded(self.systems) - 0.5 * total
+        if not torch.is_grad_enabled():
+            return evidence
+        return self.systems.with_rotations(evidence, self.local, functools.partial(self._solved, statistics))
+
+    def _solved(self, statistics: SufficientStatistics) -> Tensor:
+        r"""The rows :math:`(\Phi \Phi^\top + R + \Sigma)^{-1} z` of every system, (S, N), without gradients."""
+        detached = type(statistics).from_state_dict(statistics.state_dict())
+        mean = self.equations(detached).posterior().mean
+        return torch.stack([self.system(number).solved(weights) for number, weights in enumerate(mean)])
 
     def distribution(
         self, x: Tensor, posterior: GaussianPosterior, operator: Operator | None = None
@@ -93,54 +97,54 @@ class SystemRegression(Regression):
             raise ValueError("expected no operator for a kernel in blocks, got one; make the model without block_size")
         if x.dim() != 2:
             raise ValueError(f"expected inputs of shape (N, d) for several outputs or classes, got {tuple(x.shape)}")
-        with torch.set_grad_enabled(torch.is_grad_enabled() and x.requires_grad):
-            return self._joint(x, posterior)
-
-    def _joint(self, x: Tensor, posterior: Any) -> MultivariateNormal:
-        conditioning = self.conditioning()
-        has_variance = gpytorch.settings.skip_posterior_variances.off()
-        functions, variance = conditioning.moments(self._cells(x), posterior, has_variance)
-        covariance = functools.partial(self._covariance, self._cells(x.detach().clone()), posterior)
-        return self._distribution(x, functions, variance, covariance)
+        tracks, has_variance = torch.is_grad_enabled(), gpytorch.settings.skip_posterior_variances.off()
+        with torch.set_grad_enabled(tracks and x.requires_grad):
+            weights = cast(WeightPosterior, posterior)
+            mean, variance = self.point_moments(x, weights, has_variance, self.conditioning())
+            mean = checks.no_overflow(mean, x).to(x.dtype)
+            dense = functools.partial(self._covariance, self.systems.points(x.detach().clone()), weights)
+            if self.noise.is_batched:
+                return MultivariateNormal(mean.mT, SystemCovariance(variance.mT.to(x.dtype), dense))
+            return MultitaskMultivariateNormal(mean, SystemCovariance(variance.flatten().to(x.dtype), dense))
 
     def conditioning(self, dtype: torch.dtype = torch.float64) -> SystemConditioning:
         """How rows near a point tell of it, with covariances and products of a dtype."""
-        return SystemConditioning(self.systems, self.local, self.num_neighbors, dtype)
+        return self.systems.conditioning(self.local, self.num_neighbors, dtype)
 
     def point_moments(
         self, x: Tensor, posterior: WeightPosterior, has_variance: bool, conditioning: SystemConditioning
     ) -> tuple[Tensor, Tensor]:
-        """Means and variances (N, C) at points (N, d)."""
-        functions, variance = conditioning.moments(x, posterior, has_variance)
-        return (functions + mean_values(self.mean, x).squeeze(-1)).mT, variance.mT
+        """Means and variances (N, T), or (N, C), at points (N, d)."""
+        functions, variance = conditioning.moments(self.systems.points(x), posterior, has_variance)
+        return self.systems.outputs(functions) + self._mean_of_outputs(x), self.systems.output_variances(variance)
 
     def prior_variances(self, x: Tensor) -> Tensor:
-        """The variances (N, T) of the prior of outputs at points (N, d), or those of every class, (N, 1)."""
-        scale: Tensor = self.kernel.exact_kernel(x, diag=True).unsqueeze(-1)
-        return scale if self.mixing is None else scale * self.mixing.square().sum(-1).to(scale)
+        """The variances (N, T), or (N, C), of the prior at points (N, d)."""
+        variance: Tensor = self.kernel.exact_kernel(self.systems.points(x), diag=True)
+        return self.systems.output_variances(variance.expand(self.systems.num_systems, -1))
 
-    def _distribution(
-        self, x: Tensor, functions: Tensor, variance: Tensor, covariance: Covariance
-    ) -> MultivariateNormal:
-        """That of the classes, from means and variances (C, N), and the covariance (N, N) of a class on demand."""
-        mean = checks.no_overflow(functions + mean_values(self.mean, x).squeeze(-1), x)
-
-        def dense() -> Tensor:
-            return torch.stack([covariance(number) for number in range(len(functions))])
-
-        return MultivariateNormal(mean.to(x.dtype), SystemCovariance(variance.to(x.dtype), dense))
+    def _mean_of_outputs(self, x: Tensor) -> Tensor:
+        """The mean function at x (..., N, d), (..., N, T), or (..., N, C)."""
+        if not self.noise.is_batched:
+            return mean_values(self.mean, x)
+        by_class = mean_values(self.mean, x.unsqueeze(-3) if x.dim() > 2 else x)
+        return by_class.squeeze(-1).mT if by_class.dim() > 2 else by_class
 
     @torch.no_grad()
-    def _covariance(self, x: Tensor, posterior: WeightPosterior, number: int) -> Tensor:
-        """The covariance (N, N) of the function of a system."""
-        joint: Any = self.system(number).distribution(x, posterior.of_batch(number))
-        dense: Tensor = joint.lazy_covariance_matrix.to_dense()
-        return dense.double()
+    def _covariance(self, points: Tensor, posterior: WeightPosterior) -> Tensor:
+        """The covariance of all outputs at points of the systems, (N T, N T), or (C, N, N)."""
+
+        def of_system(number: int) -> Tensor:
+            joint: Any = self.system(number).distribution(points, posterior.of_batch(number))
+            dense: Tensor = joint.lazy_covariance_matrix.to_dense()
+            return dense.double()
+
+        return self.systems.output_covariance(of_system)
 
     def draws(self, weights: Tensor) -> FunctionDraws:
         """The functions of draws of the weights (S, D, M), with draws of the residual."""
         parts = [self.system(number).draws(part) for number, part in enumerate(weights)]
-        return SystemDraws(parts, self.mixing, self.mean)
+        return SystemDraws(self, parts)
 
 
 def _one() -> Tensor:
@@ -190,18 +194,56 @@ class SystemCovariance(CholeskyRoot):
 
 
 class SystemDraws(FunctionDraws):
-    """Functions drawn of several systems, as those of outputs (..., T) or of classes (..., C, N)."""
+    """Functions drawn of several systems, as those of outputs (..., N, T) or of classes (..., C, N)."""
 
-    def __init__(self, parts: Sequence[FunctionDraws], mixing: Tensor | None, mean: Mean) -> None:
-        self.parts, self.mixing, self.mean = parts, mixing, mean
+    def __init__(self, regression: SystemRegression, parts: Sequence[FunctionDraws]) -> None:
+        self.regression, self.parts = regression, parts
 
     def __call__(self, x: Tensor) -> Tensor:
-        functions = torch.stack([part(x) for part in self.parts], dim=-1)
+        systems = self.regression.systems
+        points = systems.points(x)
+        functions = torch.stack([part(points) for part in self.parts], dim=-2)
         with torch.no_grad():
-            if self.mixing is not None:
-                return functions @ self.mixing.mT.to(x.dtype) + mean_values(self.mean, x).to(x.dtype)
-            of_class = mean_values(self.mean, x.unsqueeze(-3) if x.dim() > 2 else x).squeeze(-1)
-            return functions.movedim(-1, -2) + of_class.to(x.dtype)
+            values = systems.outputs(functions) + self.regression._mean_of_outputs(x).to(x.dtype)
+            return values.mT if self.regression.noise.is_batched else values
 
     def take(self, index: Tensor) -> FunctionDraws:
-        return SystemDraws([part.take(index) for part in self.parts], self.mixing, self.mean)
+        return SystemDraws(self.regression, [part.take(index) for part in self.parts])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"regression": self.regression.detached(), "parts": self.parts}
+
+
+def systems_of(kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel, has_cells: bool = False) -> LocalSystems:
+    """The systems of one output, of classes, or of several outputs, at the present parameters.
+
+    :param has_cells: whether every observed cell of several outputs is a row.
+    """
+    if isinstance(noise, ClassLabels):
+        return ClassSystems(kernel, mean, noise)
+    if not noise.targets.has_columns:
+        return OneOutput(kernel, mean, noise)
+    separated = None if has_cells else kernel.separated()
+    if separated is None:
+        return CellSystem(kernel, mean, noise)
+    scalar, covariance = separated
+    return OutputSystems(scalar, covariance, mean, noise)
+
+
+def needs_cells(kernel: RandomFeatureKernel, noise: NoiseModel, rows: Rows) -> bool:
+    """Whether rows of several outputs are not complete, or their covariance is not one product."""
+    if not noise.targets.has_columns or noise.is_batched:
+        return False
+    is_incomplete = rows.num_groups > 1 or (rows.weights is not None and rows.is_in_all_groups)
+    return is_incomplete or isinstance(noise, KnownNoise) or kernel.separated() is None
+
+
+def regression_of(
+    kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None
+) -> LocalRegression | SystemRegression:
+    """The regression on rows in blocks."""
+    systems = systems_of(kernel, mean, noise, rows.has_cells)
+    if isinstance(systems, OneOutput):
+        return LocalRegression(kernel, mean, WhitenedNoise(noise), rows, num_neighbors)
+    count = None if num_neighbors is None else num_neighbors * systems.cells_of_point
+    return SystemRegression(systems, mean, noise, rows, count)

@@ -5,20 +5,30 @@ from __future__ import annotations
 import abc
 import copy
 import functools
-from collections.abc import Iterator
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Self
 
 import torch
+from gpytorch.means import Mean
 from torch import Tensor
 
-from ...linalg.cholesky_factor import factor_of
+from ...linalg.cholesky_factor import factor_of, log_determinant_of
+from ..noise import NoiseModel
+from ..noise.base import residual_columns
 from ..posterior.class_equations import FewClasses
 from ..posterior.draws import detached
 from ..posterior.factor import OutputFactor
 from ..posterior.normal_equations import Equations, Group, NormalEquations, WeightedSums
+from ..sums.mean_basis import coefficients
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
+from .prediction import SystemConditioning
 from .residual import ResidualProcess
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from .cells import CellKernel
+    from .rows import LocalRows
 
 
 class LocalSystems(abc.ABC):
@@ -31,14 +41,21 @@ class LocalSystems(abc.ABC):
     rotated. Rows have columns (N, K) and variances (N,), of which a subclass makes targets and noise variances.
 
     :param kernel: the scalar kernel.
+    :param mean: that of the outputs.
+    :param noise: that of the likelihood.
     """
 
     num_systems: int = 1
     cells_of_point: int = 1
     """The number of inputs that one point of the model is."""
+    mixing: Tensor | None = None
+    """The outputs as combinations (T, S) of the functions of the systems, None where they are these functions."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: RandomFeatureKernel | CellKernel, mean: Mean, noise: NoiseModel) -> None:
         self.kernel, self.residual = kernel, ResidualProcess(kernel)
+        self.mean, self.noise = mean, noise
+
+    # What a kind of systems defines
 
     @abc.abstractmethod
     def rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
@@ -55,6 +72,36 @@ class LocalSystems(abc.ABC):
     @abc.abstractmethod
     def variances(self, columns: Tensor, variances: Tensor) -> Tensor:
         """The noise variances (..., S, n) of rows with columns (..., n, K) and variances (..., n)."""
+
+    # From inputs to points of the systems, and from functions to outputs
+
+    def points(self, x: Tensor) -> Tensor:
+        """The points (..., n, d) at which the systems have functions, for inputs (..., N, d) of the model."""
+        return x
+
+    def outputs(self, functions: Tensor) -> Tensor:
+        """The outputs, or classes, (..., N, T), from the functions of the systems at points, (..., S, n)."""
+        return functions.mT if self.mixing is None else functions.mT @ self.mixing.mT.to(functions)
+
+    def output_variances(self, variances: Tensor) -> Tensor:
+        """Their variances, (..., N, T), from those of the functions, (..., S, n)."""
+        return variances.mT if self.mixing is None else variances.mT @ self.mixing.square().mT.to(variances)
+
+    def output_covariance(self, of_system: Callable[[int], Tensor]) -> Tensor:
+        """The covariance (N T, N T), rows interleaved, or (C, N, N) of classes, from that of a function, (n, n)."""
+        if self.mixing is None:
+            return torch.stack([of_system(number) for number in range(self.num_systems)])
+        columns = enumerate(self.mixing.mT)
+        parts = (torch.kron(of_system(number), column.unsqueeze(-1) * column) for number, column in columns)
+        return functools.reduce(torch.add, parts)
+
+    def conditioning(
+        self, rows: LocalRows, num_neighbors: int | None, dtype: torch.dtype = torch.float64
+    ) -> SystemConditioning:
+        """How rows near a point tell of it, with covariances and products of a dtype."""
+        return SystemConditioning(self, rows, num_neighbors, dtype)
+
+    # Sums over rows
 
     def input_scales(self, scales: Tensor) -> Tensor:
         """The scales of its inputs, from those of the model's, (d,) or (d, r)."""
@@ -140,6 +187,13 @@ class LocalSystems(abc.ABC):
         """What the scales of targets add to the log determinant of the noise of all systems."""
         return 0.0
 
+    def with_rotations(self, evidence: Tensor, rows: LocalRows, solved: Callable[[], Tensor]) -> Tensor:
+        r"""The evidence with derivatives that the systems do not have one by one.
+
+        :param solved: makes :math:`(\Phi \Phi^\top + R + \Sigma)^{-1} z` of every system, (S, N).
+        """
+        return evidence
+
 
 class CombinedSystems(LocalSystems):
     """Systems whose targets are combinations of the columns, each with a group of its own."""
@@ -171,3 +225,92 @@ def relative_variances(rows: Rows) -> Tensor:
     if rows.weights is None:
         return torch.ones(len(rows.targets), dtype=torch.float64, device=rows.targets.device)
     return 1.0 / rows.weights.double()
+
+
+class OneOutput(CombinedSystems):
+    """Rows with one target each, and a noise variance of their own."""
+
+    def rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        return x, rows.targets.double(), self.noise.variances(rows)
+
+    def combinations(self) -> Tensor:
+        return residual_columns(coefficients(self.mean, 1, self.residual.root.device)).mT
+
+    def variances(self, columns: Tensor, variances: Tensor) -> Tensor:
+        return variances.unsqueeze(-2)
+
+
+_SMALLEST = 1e-12
+"""The smallest variance of a rotated output, relative to the largest."""
+
+
+class OutputSystems(CombinedSystems):
+    r"""Rotated outputs of complete rows, which are independent.
+
+    .. math:: \mathrm{Cov} f = k \otimes \Gamma, \quad \Sigma = L L^\top, \quad
+        L^{-1} \Gamma L^{-\top} = V \gamma V^\top, \quad
+        Z = (Y - M) L^{-\top} V \gamma^{-1/2}, \quad f = L V \gamma^{1/2} g
+
+    Every column of Z is a regression on a function g with kernel k and noise variance :math:`1 / \gamma_s`.
+
+    :param kernel: the scalar kernel k.
+    :param covariance: :math:`\Gamma`, (T, T), in float64.
+    :param noise: of one precision for all rows.
+
+    Source: errata, identities 3 and 11 of the last section.
+    """
+
+    def __init__(self, kernel: RandomFeatureKernel, covariance: Tensor, mean: Mean, noise: NoiseModel) -> None:
+        super().__init__(kernel, mean, noise)
+        self.num_systems = len(covariance)
+        self.root = factor_of(noise.covariance())
+        half = torch.linalg.solve_triangular(self.root, covariance, upper=False)
+        self.signal = torch.linalg.solve_triangular(self.root, half.mT, upper=False)
+        """Gamma in units of the noise, (T, T)."""
+        self.vectors = torch.linalg.eigh(self.signal.detach()).eigenvectors
+        values = (self.vectors * (self.signal @ self.vectors)).sum(0)
+        self.scales = torch.maximum(values, _SMALLEST * values.detach().max())
+        """The variances gamma, (T,); gradients do not run through the rotation."""
+
+    def rows(self, x: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        columns = rows.targets.double()
+        return x, columns, relative_variances(rows)
+
+    def combinations(self) -> Tensor:
+        residual = residual_columns(coefficients(self.mean, self.num_systems, self.root.device))
+        return (residual @ self._rotation() / self.scales.sqrt()).mT
+
+    def _rotation(self) -> Tensor:
+        return torch.linalg.solve_triangular(self.root.mT, self.vectors, upper=True)
+
+    def variances(self, columns: Tensor, variances: Tensor) -> Tensor:
+        return variances.unsqueeze(-2) / self.scales.unsqueeze(-1)
+
+    @property
+    def parameters(self) -> list[Tensor]:
+        return [*super().parameters, self.scales]
+
+    @property
+    def mixing(self) -> Tensor:  # type: ignore[override]
+        return self.root @ self.vectors * self.scales.sqrt()
+
+    def log_scale(self, num_rows: float) -> Tensor | float:
+        return num_rows * (log_determinant_of(self.root) + self.scales.log().sum())
+
+    def with_rotations(self, evidence: Tensor, rows: LocalRows, solved: Callable[[], Tensor]) -> Tensor:
+        r"""The evidence with its derivatives in the signal between rotated outputs, whose value is zero.
+
+        .. math:: \alpha_t^\top K \alpha_u, \qquad \alpha_t = (\gamma_t K + V)^{-1} z_t, \qquad
+            K \alpha_u = (z_u - V \alpha_u) / \gamma_u
+
+        with the covariance K of features and residual, and the variances V of rows whose noise is one.
+        """
+        rotations = self.vectors.mT @ self.signal @ self.vectors
+        if not rotations.requires_grad:
+            return evidence
+        with torch.no_grad():
+            root = self.scales.sqrt().unsqueeze(-1)
+            alpha, targets = solved() / root, self.targets(rows.columns) * root
+            known = (targets - rows.variances * alpha) / self.scales.unsqueeze(-1)
+            slopes = alpha @ known.mT
+        return evidence + (slopes * rotations).triu(1).sum()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...approximation.input_scales import input_scales
 from ...inference.local import LocalRows
-from ...inference.local.systems_of import needs_cells
+from ...inference.local.system_regression import needs_cells
 from ...inference.noise.targets import Observations
 from ...inference.sums.rows import Rows
 from ...inference.sums.sufficient_statistics import SufficientStatistics

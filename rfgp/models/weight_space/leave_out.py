@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from ..._support import checks
-from ...inference import LeaveGroupOut, LeaveOneOut, WeightPosterior
+from ...inference import LeaveGroupOut, LeaveOneOut
 from ...inference.leave_out import leave_out as inference
 from ...inference.leave_out.left_out_rows import LeftOutRows, check_summed, other_rows
-from ...inference.local import LocalRegression, SystemRegression
-from ...inference.local.cells import CellRegression
-from ...inference.local.left_out_blocks import LeftOutBlocks
-from ...inference.local.left_out_cells import LeftOutCells
-from ...inference.local.left_out_systems import LeftOutSystems
+from ...inference.local.left_out import left_out_of
 from ...inference.posterior.residual_covariance import ResidualCovariance
 from ...inference.sums.rows import Rows
 from ...inference.sums.wide_grids import check_not_wide
@@ -86,20 +82,11 @@ def _left_out(
         regression = model.regression()
         if isinstance(sums, BlockSums):
             others = BlockSums.of(model, x, rows, dtype, sums.local)
-            if isinstance(regression, CellRegression):
-                others = others.with_cells(model)
-            numbers = sums.numbers_of(others)
+            numbers = sums.numbers_of(others.with_cells(model) if sums.local.has_cells else others).to(x.device)
             if len(numbers.unique()) != len(sums.local.x):
                 raise other_rows()
-            numbers, posterior = numbers.to(x.device), cast(WeightPosterior, model.weight_posterior())
-            if isinstance(regression, CellRegression):
-                combinations, precisions = regression.systems.independent(rows)
-                return rows, [LeftOutCells(regression, combinations, precisions > 0, numbers, posterior, dtype)], None
-            if isinstance(regression, SystemRegression):
-                return rows, [LeftOutSystems(regression, x, numbers, posterior, dtype)], None
-            if not isinstance(regression, LocalRegression):
-                raise other_rows()
-            return rows, [LeftOutBlocks(regression, x, numbers, sums.draws[0], posterior, dtype)], None
+            functions = left_out_of(regression, x, rows, numbers, sums.draws[0], model.weight_posterior(), dtype)
+            return rows, [functions], None
         check_summed(sums.draws[0], rows)
         residual = model.summed_residual
         draws = [

@@ -11,15 +11,20 @@ from torch import Tensor
 from ..._support import checks
 from ...linalg import row_chunks
 from ...linalg.cholesky_factor import factor_of
-from ..leave_out.leave_out import FunctionPrediction, FunctionsWithoutGroup, ObservationPrediction
+from ..leave_out.group_densities import block_diagonal
+from ..leave_out.leave_out import FunctionPrediction, FunctionsWithoutRows
 from ..noise.base import residual_columns
+from ..posterior.posterior import GaussianPosterior, WeightPosterior
+from ..posterior.regression import Regression
 from ..sums.mean_basis import coefficients
-from ..sums.rows import Part
+from ..sums.rows import Part, Rows
 from ..sums.sufficient_statistics import SufficientStatistics
+from .cells import CellSystem, parts_of
 from .prediction import LocalConditioning
 from .regression import LocalRegression
 from .residual import ResidualProcess
 from .rows import LocalRows
+from .system_regression import SystemRegression
 
 _LARGEST_INVERSE = 100.0
 """The norm of Q^-1 Q_0 from which on the digits of a group are taken from all other rows."""
@@ -33,7 +38,31 @@ class _Given(NamedTuple):
     covariance: Tensor
 
 
-class LeftOutBlocks:
+def left_out_of(
+    regression: Regression,
+    x: Tensor,
+    rows: Rows,
+    numbers: Tensor,
+    statistics: SufficientStatistics,
+    posterior: GaussianPosterior,
+    product_dtype: torch.dtype,
+) -> FunctionsWithoutRows:
+    """The functions of a regression in blocks without some of its rows.
+
+    :param x: the inputs of the rows, (N, d), in any order.
+    :param numbers: the numbers that they, or their observed cells, have in the regression.
+    """
+    if isinstance(regression, LocalRegression):
+        return LeftOutBlocks(regression, x, numbers, statistics, posterior, product_dtype)
+    if not isinstance(regression, SystemRegression) or not isinstance(posterior, WeightPosterior):
+        raise ValueError(f"expected a regression in blocks, got {type(regression).__name__}; use LeftOutRows")
+    if not isinstance(regression.systems, CellSystem):
+        return LeftOutSystems(regression, x, numbers, posterior, product_dtype)
+    combinations, precisions = regression.systems.independent(rows)
+    return LeftOutCells(regression, combinations, precisions > 0, numbers, posterior, product_dtype)
+
+
+class LeftOutBlocks(FunctionsWithoutRows):
     r"""The functions at groups of rows without these, where rows are whitened in blocks.
 
     .. math:: Q_g = U_g' - U_g B^{-1} U_g^\top, \qquad m_{-g} = m - B^{-1} U_g^\top Q_g^{-1} \beta_g, \qquad
@@ -48,7 +77,7 @@ class LeftOutBlocks:
     Source: errata, identities 4 and 7 of the last section.
     """
 
-    num_outputs, is_separable = 1, False
+    num_outputs = 1
 
     @torch.no_grad()
     def __init__(
@@ -57,7 +86,7 @@ class LeftOutBlocks:
         x: Tensor,
         numbers: Tensor,
         statistics: SufficientStatistics | None,
-        posterior: Any,
+        posterior: GaussianPosterior,
         product_dtype: torch.dtype,
     ) -> None:
         self.regression, self.x, self.numbers, self.statistics = regression, x, numbers, statistics
@@ -108,14 +137,6 @@ class LeftOutBlocks:
         """Chunks of the rows."""
         return row_chunks(len(self.x), self.factor.num_columns)
 
-    def separable(self, chosen: Part, size: int) -> tuple[ObservationPrediction, Tensor]:
-        """Not for blocks: see ``is_separable``."""
-        raise ValueError("expected a separable posterior of complete rows, got blocks; use prediction")
-
-    def without_large(self, parts: Sequence[Tensor]) -> Iterator[FunctionsWithoutGroup]:
-        """Nothing: all groups are left out by :meth:`prediction`."""
-        return iter(())
-
     @torch.no_grad()
     def prediction(self, chosen: Part, size: int) -> tuple[FunctionPrediction, Tensor]:
         """What the other rows predict at groups of rows, and which groups lose digits, (g,)."""
@@ -158,7 +179,7 @@ class LeftOutBlocks:
         error = given.target - self._fitted(given.features, posterior.mean)
         return FunctionPrediction(error[0], (root @ root.mT + given.covariance)[0])
 
-    def _root(self, posterior: Any, features: Tensor) -> Tensor:
+    def _root(self, posterior: GaussianPosterior, features: Tensor) -> Tensor:
         """A root (g, m, D) of the covariances of the functions of features (g, m, D)."""
         return posterior.function_root(features.flatten(0, 1), self.factor).unflatten(0, features.shape[:2])
 
@@ -206,3 +227,163 @@ class _ConditioningWithout(LocalConditioning):
         is_same = self.group_of[nearest] == self.groups[points].unsqueeze(-1)
         kept = is_same.to(torch.uint8).argsort(dim=-1, stable=True)[:, : self.given]
         return nearest.gather(-1, kept)
+
+
+class LeftOutSystems(FunctionsWithoutRows):
+    """The functions at groups of rows without these: every system leaves them out alone.
+
+    The arguments are those of :class:`LeftOutBlocks`, with the posterior of all systems.
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        regression: SystemRegression,
+        x: Tensor,
+        numbers: Tensor,
+        posterior: WeightPosterior,
+        product_dtype: torch.dtype,
+    ) -> None:
+        systems = regression.systems
+        self.systems = [
+            LeftOutBlocks(regression.system(s), x, numbers, None, posterior.of_batch(s), product_dtype)
+            for s in range(systems.num_systems)
+        ]
+        self.mixing = systems.mixing
+        self.num_outputs = 1 if self.mixing is None else len(self.mixing)
+        self.largest = len(x) * self.num_outputs
+
+    def chunks(self) -> list[slice]:
+        """Chunks of the rows."""
+        return self.systems[0].chunks()
+
+    @torch.no_grad()
+    def prediction(self, chosen: Part, size: int) -> tuple[FunctionPrediction, Tensor]:
+        """What the other rows predict at groups of rows, and which groups lose digits, (g,)."""
+        parts, flags = zip(*(system.prediction(chosen, size) for system in self.systems), strict=True)
+        return self._outputs(parts), torch.stack(flags).any(0)
+
+    @torch.no_grad()
+    def prediction_from_rows(self, chosen: Tensor, size: int) -> FunctionPrediction:
+        """The same by sums over all other rows."""
+        return self._outputs([system.prediction_from_rows(chosen, size) for system in self.systems])
+
+    def _outputs(self, parts: Sequence[FunctionPrediction]) -> FunctionPrediction:
+        """Errors and covariances of classes (C, g, m, ...), or of outputs (g, m T, ...)."""
+        error, covariance = (torch.stack(values) for values in zip(*parts, strict=True))
+        if self.mixing is None:
+            return FunctionPrediction(error, covariance)
+        mixed = torch.einsum("sgm,ts->gmt", error, self.mixing).flatten(-2)
+        joint = torch.einsum("sgmn,ts,us->gmtnu", covariance, self.mixing, self.mixing)
+        return FunctionPrediction(mixed, joint.flatten(-2).flatten(-3, -2))
+
+
+class LeftOutCells(FunctionsWithoutRows):
+    """The functions at groups of rows without these: every row leaves with all its observed cells.
+
+    Errors and covariances are zero where a target is missing.
+
+    :param combinations: of the outputs of every row, (N, T, T), whose noise is independent; see :class:`CellSystem`.
+    :param observed: which targets of the rows are there, (N, T).
+    :param numbers: the numbers that the observed cells, row by row, have in the regression, (n,).
+    """
+
+    @torch.no_grad()
+    def __init__(
+        self,
+        regression: SystemRegression,
+        combinations: Tensor,
+        observed: Tensor,
+        numbers: Tensor,
+        posterior: WeightPosterior,
+        product_dtype: torch.dtype,
+    ) -> None:
+        system = regression.system(0)
+        rows = system, system.local.x, numbers, None, posterior.of_batch(0), product_dtype
+        if regression.num_neighbors is None:
+            self.cells = LeftOutBlocks(*rows)
+        else:
+            self.cells = _Outputs(*rows)
+            self.cells.take_outputs(combinations, observed)
+            combinations = torch.eye(observed.shape[-1]).to(combinations).expand_as(combinations)
+        self.places = torch.where(observed, observed.flatten().cumsum(0).sub(1).view_as(observed), -1)
+        """The places of the cells (N, T) among those that are observed; -1 where a target is missing."""
+        self.combinations, self.num_outputs, self.largest = combinations, observed.shape[-1], observed.numel()
+
+    def chunks(self) -> list[slice]:
+        """Chunks of the rows."""
+        return row_chunks(len(self.places), self.num_outputs * self.cells.factor.num_columns)
+
+    @torch.no_grad()
+    def prediction(self, chosen: Part, size: int) -> tuple[FunctionPrediction, Tensor]:
+        """What the other rows predict at groups of rows, and which groups lose digits, (g,)."""
+        whole = self._empty(chosen, size)
+        is_lossy = torch.zeros(len(whole.error), dtype=torch.bool, device=whole.error.device)
+        for groups, cells, count in self._of_one_count(chosen, size):
+            part, is_lossy[groups] = self.cells.prediction(cells, count)
+            self._write(whole, groups, part, chosen, size)
+        return self._of_outputs(whole, chosen, size), is_lossy
+
+    @torch.no_grad()
+    def prediction_from_rows(self, chosen: Tensor, size: int) -> FunctionPrediction:
+        """The same by sums over all other rows."""
+        whole = self._empty(chosen, size)
+        for groups, cells, count in self._of_one_count(chosen, size):
+            self._write(whole, groups, self.cells.prediction_from_rows(cells, count), chosen, size)
+        return self._of_outputs(whole, chosen, size)
+
+    def _of_groups(self, chosen: Part, size: int) -> Tensor:
+        """The places of the cells of groups of so many rows, (g, m T)."""
+        return self.places[chosen].unflatten(0, (-1, size)).flatten(1)
+
+    def _of_one_count(self, chosen: Part, size: int) -> Iterator[tuple[Tensor, Tensor, int]]:
+        """Groups (h,) that have the same number of observed cells, these (h n,), and n."""
+        places = self._of_groups(chosen, size)
+        counts = (places >= 0).sum(-1)
+        for count in counts.unique().tolist():
+            if count:
+                groups = (counts == count).nonzero().squeeze(-1)
+                of_groups = places[groups]
+                yield groups, of_groups[of_groups >= 0], count
+
+    def _empty(self, chosen: Part, size: int) -> FunctionPrediction:
+        shape = self._of_groups(chosen, size).shape
+        error = torch.zeros(shape, dtype=torch.float64, device=self.places.device)
+        return FunctionPrediction(error, error.new_zeros(*shape, shape[-1]))
+
+    def _write(
+        self, whole: FunctionPrediction, groups: Tensor, part: FunctionPrediction, chosen: Part, size: int
+    ) -> None:
+        """Write the predictions of observed cells to their places in all cells of the groups."""
+        is_there = self._of_groups(chosen, size)[groups] >= 0
+        numbers, groups = is_there.nonzero()[:, 1].view_as(part.error), groups.unsqueeze(-1)
+        whole.error[groups, numbers] = part.error
+        whole.covariance[groups.unsqueeze(-1), numbers.unsqueeze(-1), numbers.unsqueeze(-2)] = part.covariance
+
+    def _of_outputs(self, whole: FunctionPrediction, chosen: Part, size: int) -> FunctionPrediction:
+        """Errors and covariances of outputs, from those of their combinations."""
+        combinations = block_diagonal(self.combinations[chosen], size)
+        error = torch.linalg.solve_triangular(combinations, whole.error.unsqueeze(-1), upper=True).squeeze(-1)
+        half = torch.linalg.solve_triangular(combinations, whole.covariance, upper=True)
+        return FunctionPrediction(error, torch.linalg.solve_triangular(combinations, half.mT, upper=True))
+
+
+class _Outputs(LeftOutBlocks):
+    """Cells that leave neighbors, where the outputs are predicted in place of their combinations."""
+
+    def take_outputs(self, combinations: Tensor, observed: Tensor) -> None:
+        """Make the cells and targets of outputs; the arguments are those of :class:`LeftOutCells`."""
+        self.num_cells = num_outputs = observed.shape[-1]
+        combined = torch.zeros(observed.shape, dtype=torch.float64, device=observed.device)
+        combined[observed] = self.local.columns[self.numbers].squeeze(-1)
+        outputs = torch.linalg.solve_triangular(combinations, combined.unsqueeze(-1), upper=True).squeeze(-1)
+        self.cells, self.values = self.local.x.clone(), outputs.new_empty(len(self.local.x))
+        every = torch.eye(num_outputs).to(self.cells).expand(*observed.shape, -1)
+        self.cells[self.numbers, -num_outputs:], self.values[self.numbers] = every[observed], outputs[observed]
+
+    def predicted(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
+        return self.cells[numbers.flatten()], self.values[numbers]
+
+    def together(self, numbers: Tensor) -> int:
+        inputs = parts_of(self.cells[numbers], self.num_cells)[0]
+        return numbers.shape[-1] if torch.equal(inputs, inputs[:, :1].expand_as(inputs)) else 1
