@@ -17,7 +17,7 @@ from .._support import checks, states
 from ..features import FeatureMap
 from ..functionals import Operator
 from ..inference import OutputFactor
-from ..inference.posterior.residual_covariance import ResidualCovariance
+from ..inference.posterior.covariance import ResidualCovariance
 from ..kernels.operator_valued import without_dims
 from .exact_parameters import ExactParameters
 from .hooks.kernel_matrix import kernel_matrix

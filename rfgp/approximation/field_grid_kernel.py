@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..functionals import Operator
 from ..inference import OutputFactor
-from ..inference.posterior.residual_covariance import ResidualCovariance
+from ..inference.posterior.covariance import ResidualCovariance
 from .family import family
 from .grid_choice import FieldGridChoice
 from .grid_kernel import FourierGridKernel

@@ -10,7 +10,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .._support import checks
-from ..inference.posterior.residual_covariance import ResidualCovariance
+from ..inference.posterior.covariance import ResidualCovariance
 from ..kernels.checked import CheckedKernel
 from ..kernels.operator_valued import without_dims
 from .exact_parameters import ExactParameters

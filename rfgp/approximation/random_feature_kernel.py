@@ -17,7 +17,7 @@ from .._support import checks
 from ..features.random_weights import weights_kept_on_error
 from ..functionals import Operator
 from ..inference import OutputFactor
-from ..inference.posterior.residual_covariance import ResidualCovariance
+from ..inference.posterior.covariance import ResidualCovariance
 from ..kernels.checked import CheckedKernel, refuse_last_dim_is_batch
 from ..kernels.randomized import randomized
 from ..linalg import row_chunks

@@ -22,9 +22,9 @@ from .._support.gpytorch_names import forget_priors
 from ..inference import OutputFactor, WeightPosterior
 from ..inference.noise.independent import IndependentNoise
 from ..inference.noise.known import KnownNoise
+from ..inference.posterior.covariance import ResidualCovariance
 from ..inference.posterior.normal_equations import NormalEquations
 from ..inference.posterior.regression import Regression
-from ..inference.posterior.residual_covariance import ResidualCovariance
 from ..inference.posterior.square_root import SquareRootPosterior
 from ..models import WeightSpaceGP
 from .observed import has_given_noise

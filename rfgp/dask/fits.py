@@ -12,13 +12,12 @@ from torch import Tensor
 
 from .._support import checks, optional
 from ..models import WeightSpaceGP
+from ..models.weight_space.conditioning import FeatureSummation
 from ..models.weight_space.row_sums import FeatureSums
-from ..models.weight_space.summation import FeatureSummation
-from ..passes.executor import merged, not_empty, prepare, sums_of_partition
+from ..passes.executor import TreeSum, merged, not_empty, prepare, sums_of_partition
 from ..passes.partitions import Partition
 from ..passes.reducer import Reducer, Summation
 from ..passes.tasks import errors_of, pickled
-from ..passes.tree_sum import TreeSum
 from .parts import Names, Part, batch_of, full_name, parts_of_arrays, parts_of_frame
 
 

@@ -2,9 +2,9 @@
 
 from .leave_out.leave_out import LeaveGroupOut, LeaveOneOut
 from .noise import NoiseModel, noise_model
-from .posterior.class_posterior import ClassPosterior
 from .posterior.factor import OutputFactor
 from .posterior.kronecker import KroneckerPosterior
+from .posterior.many_classes import ClassPosterior
 from .posterior.point_predictor import PointMixture, PointMoments, PointPredictor
 from .posterior.posterior import GaussianPosterior, WeightPosterior
 from .sums.class_statistics import ClassStatistics

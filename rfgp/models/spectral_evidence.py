@@ -11,8 +11,8 @@ from torch import Tensor
 
 from ..inference import noise_model
 from ..inference.noise.independent import IndependentNoise
+from ..inference.sums.grid_statistics import is_wide
 from ..inference.sums.mean_basis import coefficients
-from ..inference.sums.wide_grids import is_wide
 from .profiled_evidence import FreeLevels, ProfiledEvidence
 from .weight_space import WeightSpaceGP
 

@@ -3,7 +3,6 @@
 A :class:`Reducer` knows where rows are, and a :class:`Summation` what is summed; neither knows kernels or likelihoods.
 """
 
-from .broadcast import broadcast
-from .shard import Shard
+from .ranks import Shard, broadcast
 
 __all__ = ["Shard", "broadcast"]

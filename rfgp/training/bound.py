@@ -7,8 +7,12 @@ from gpytorch.likelihoods import GaussianLikelihood, LaplaceLikelihood, StudentT
 from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
-from ..inference.latent.expected_log_likelihood import ExpectedLogLikelihood, expected_log_likelihood, is_deterministic
-from ..inference.latent.variational import GaussianWeights
+from ..inference.latent.variational import (
+    ExpectedLogLikelihood,
+    GaussianWeights,
+    expected_log_likelihood,
+    is_deterministic,
+)
 from ..models import WeightSpaceVariationalGP
 from ..models.variational.strategy import FunctionParts
 from .objectives import Objective

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..approximation.entry import approximate
 from ..models import LaplaceGP
 from ..models.laplace.class_probabilities import log_predictive
+from ..models.laplace.rows import LaplaceRows
 from .few_rows import FewRows
 from .moments import DataMoments
 
@@ -28,11 +29,12 @@ class ClassSubset(FewRows):
         if kernel.has_residual_covariance and kernel.num_scalar_features > _LANDMARKS < len(rows):
             kernel = approximate(kernel.exact_kernel, _LANDMARKS, method="landmarks", train_inputs=self.x, seed=0)
         self.narrow = LaplaceGP(kernel, model.likelihood, model.mean_module, hessian=model.hessian)
+        self.checked = LaplaceRows(self.narrow, self.x, self.y)
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         if rows is not None:
-            return self.narrow.condition(self.x[rows], self.y[rows]).log_marginal_likelihood()
-        value = self.narrow.condition(self.x, self.y, start=self.mode).log_marginal_likelihood()
+            return self.narrow.find_mode(self.checked.take(rows))
+        value = self.narrow.find_mode(self.checked, self.mode)
         self.mode = self.narrow.mode
         return value
 

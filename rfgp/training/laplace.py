@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import constraints
 
-from ..inference.latent.latent_terms import OneFunction
-from ..inference.latent.task_terms import TaskFunctions
+from ..inference.latent.latent_terms import OneFunction, TaskFunctions
 from ..models import LaplaceGP
 from ..models.laplace.rows import LaplaceRows
 from .objectives import Objective
@@ -25,13 +24,14 @@ class LaplaceObjective(Objective):
             got = ", ".join(type(value).__name__ for value in (x, y))
             raise ValueError(f"expected tensors x and y for a LaplaceGP, got {got}; call fit(model, x, y)")
         self.model, self.x, self.y = model, x, y
+        self.rows = LaplaceRows(model, x, y)
         self._mode: Tensor | None = None
         with torch.no_grad():
             if is_lazy:
-                for inputs, _ in LaplaceRows(model, x, y):
-                    model.covar_module.scalar_features(inputs[:1])
+                model.covar_module.scalar_features(x[:1])
             else:
-                self._mode = model.condition(x, y).mode
+                model.find_mode(self.rows)
+                self._mode = model.mode
 
     def begin_at(self, rows: Tensor, mode: Tensor | None) -> None:
         """Let the search with blocks begin at the mode (n, 1) of some rows, where the others say nothing."""
@@ -58,8 +58,8 @@ class LaplaceObjective(Objective):
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         if rows is not None:
-            return self.model.condition(self.x[rows], self.y[rows]).log_marginal_likelihood()
-        value = self.model.condition(self.x, self.y, start=self._mode).log_marginal_likelihood()
+            return self.model.find_mode(self.rows.take(rows))
+        value = self.model.find_mode(self.rows, self._mode)
         self._mode = self.model.mode
         return value
 

@@ -11,8 +11,7 @@ from gpytorch.distributions import MultivariateNormal
 from linear_operator import to_dense
 from torch import Tensor
 
-from ..inference.latent.cells import functions_of_cells, observed_cells
-from ..inference.latent.laplace import LatentFunctions
+from ..inference.latent.laplace import LatentFunctions, functions_of_cells, observed_cells
 from ..inference.latent.latent_terms import SeveralFunctions
 from ..inference.latent.local_laplace import LaplaceAtMode, LocalLaplace, log_evidence
 from . import timing

@@ -18,7 +18,7 @@ from .._support import checks
 from ..approximation.width_warning import quiet
 from ..data import Source, sample
 from ..data.batches import Batch, batches, joined
-from ..inference.latent.expected_log_likelihood import expected_log_likelihood, is_deterministic
+from ..inference.latent.variational import expected_log_likelihood, is_deterministic
 from ..likelihoods import DirichletClassificationLikelihood
 from ..models import WeightSpaceGP, WeightSpaceVariationalGP
 from ..passes import Shard

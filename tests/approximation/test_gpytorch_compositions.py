@@ -32,7 +32,7 @@ from rfgp.approximation import with_features
 from rfgp.approximation.hooks.feature_operator import FeatureLinearOperator
 from rfgp.approximation.hooks.noisy_features import NoisyFeaturesLinearOperator
 from rfgp.approximation.hooks.prediction import FeaturePredictionStrategy
-from rfgp.inference.posterior.residual_covariance import ResidualCovariance
+from rfgp.inference.posterior.covariance import ResidualCovariance
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from rfgp.inference import OutputFactor, WeightPosterior
-from rfgp.inference.posterior.point_variance import PointVariance
+from rfgp.inference.posterior.posterior import PointVariance
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

@@ -7,10 +7,10 @@ from linear_operator.operators import DiagLinearOperator
 
 from rfgp.inference import ClassPosterior, GaussianPosterior, KroneckerPosterior, OutputFactor, WeightPosterior
 from rfgp.inference.latent.variational import WeightDistribution
-from rfgp.inference.posterior.class_factors import ClassFactors
 from rfgp.inference.posterior.covariance import WeightSpaceCovariance
 from rfgp.inference.posterior.draws import WeightPrior
 from rfgp.inference.posterior.function_posterior import FunctionPosterior
+from rfgp.inference.posterior.many_classes import ClassFactors
 from rfgp.inference.posterior.square_root import SquareRootPosterior
 
 pytestmark = pytest.mark.usefixtures("float64_default")

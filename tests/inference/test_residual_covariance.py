@@ -8,7 +8,7 @@ from linear_operator import to_linear_operator
 from rfgp.inference import GramStatistics
 from rfgp.inference.noise import noise_model
 from rfgp.inference.noise.raised import raised
-from rfgp.inference.posterior.residual_covariance import ResidualCovariance
+from rfgp.inference.posterior.covariance import ResidualCovariance
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

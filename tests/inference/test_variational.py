@@ -14,8 +14,12 @@ from gpytorch.likelihoods import (
     StudentTLikelihood,
 )
 
-from rfgp.inference.latent.expected_log_likelihood import expected_log_likelihood, is_deterministic
-from rfgp.inference.latent.variational import GaussianWeights, WeightDistribution
+from rfgp.inference.latent.variational import (
+    GaussianWeights,
+    WeightDistribution,
+    expected_log_likelihood,
+    is_deterministic,
+)
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 

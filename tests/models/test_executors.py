@@ -383,7 +383,7 @@ def local_model(x, likelihood=None):
 
 @pytest.mark.parametrize("kind", ["one output", "fixed noise"])
 def test_local_blocks_have_the_same_bits_and_those_of_a_fit_in_one_process(executors, monkeypatch, kind):
-    monkeypatch.setattr("rfgp.models.weight_space.block_tasks.BLOCK_ROWS", 100)
+    monkeypatch.setattr("rfgp.models.weight_space.conditioning.BLOCK_ROWS", 100)
     (x, y, noise), _ = table(kind)
     likelihood = None if noise is None else FixedNoiseGaussianLikelihood(torch.ones(1))
     wanted = local_model(x, likelihood).condition([(x, y)] if noise is None else [(x, y, noise)])

@@ -12,7 +12,7 @@ from gpytorch.means import ConstantMean
 import rfgp
 from rfgp.inference.posterior import wide_grid
 from rfgp.inference.posterior.wide_grid import WidePosterior
-from rfgp.inference.sums import wide_grids
+from rfgp.inference.sums import grid_statistics
 from rfgp.linalg import lanczos, toeplitz_precision
 from rfgp.models import WeightSpaceGP
 
@@ -26,7 +26,7 @@ def small(monkeypatch):
 
 
 def widen(monkeypatch):
-    monkeypatch.setattr(wide_grids, "MOST_DENSE", 60)
+    monkeypatch.setattr(grid_statistics, "MOST_DENSE", 60)
 
 
 def points(rows, columns, seed=0):

@@ -69,7 +69,7 @@ BY_DESIGN = {
     "inference/local/prediction.py:LocalConditioning._of_blocks": "the numbers of the points of blocks",
     "inference/local/draws.py:ResidualDraws.at": "the numbers of the points of blocks",
     "inference/local/prediction.py:LocalConditioning._near_rows": "nearest rows by a k-d tree",
-    "inference/latent/block_sites.py:BlockPrior.of_rows.<genexpr>": "the numbers of the rows of blocks",
+    "inference/latent/local_laplace.py:BlockPrior.of_rows.<genexpr>": "the numbers of the rows of blocks",
     "inference/local/rows.py:sums_of_blocks.<listcomp>": "the numbers of the rows of blocks",
     "linalg/gram_matrix.py:members_of_groups": "which groups the rows of a chunk are in",
     "linalg/nearest.py:scaled_points": "inputs for the trees of blocks and of nearest rows",
@@ -94,7 +94,7 @@ BY_DESIGN = {
     # numbers
     "inference/posterior/draws.py:FeatureDraws.take": "the numbers of functions",
     "inference/posterior/draws.py:MixtureDraws.__call__": "the numbers of functions",
-    "inference/latent/expected_log_likelihood.py:expected_log_probabilities": "GPyTorch's constants",
+    "inference/latent/variational.py:expected_log_probabilities": "GPyTorch's constants",
     "inference/latent/latent_terms.py:ClassFunctions.terms": "pairs of classes",
     "inference/latent/latent_terms.py:OneFunction._log_density": "constants of PyTorch's distributions",
     "inference/latent/latent_terms.py:possible_targets": "constants of PyTorch's distributions",

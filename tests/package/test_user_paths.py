@@ -58,7 +58,7 @@ from rfgp.diagnostics import bounds, certificates, conformal, sensitivity, two_s
 from rfgp.features import allocation
 from rfgp.functionals import observations
 from rfgp.models import streams
-from rfgp.passes.tree_sum import TreeSum
+from rfgp.passes.executor import TreeSum
 from rfgp.study import datasets
 from rfgp.study.tables.encoding import Encoding, InputColumn
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from rfgp.passes.rank_reducer import RankReducer
+from rfgp.passes.ranks import RankReducer
 
 STATE = {"weights": torch.tensor([1.0, 2.0]), "phases": torch.tensor([1.0 + 2.0j])}
 

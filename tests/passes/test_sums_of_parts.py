@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from rfgp.data import ArraySource
-from rfgp.passes.executor import merged, not_empty
+from rfgp.passes.executor import TreeSum, merged, not_empty
 from rfgp.passes.partitions import Partitions
-from rfgp.passes.tree_sum import TreeSum
 
 X, Y = torch.arange(12.0).reshape(6, 2), torch.arange(6.0)
 

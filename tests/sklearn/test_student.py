@@ -13,7 +13,7 @@ from gpytorch.kernels import MaternKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood, StudentTLikelihood
 
 import rfgp
-from rfgp.inference.latent import newton_search
+from rfgp.inference.latent import newton
 from rfgp.models import LaplaceGP
 from rfgp.sklearn.student import StudentModels, noise_variance, student_model
 from rfgp.training.timing import Deadline
@@ -34,7 +34,7 @@ def kernel(x, num_features):
 
 @pytest.mark.filterwarnings("ignore:.*evaluations:UserWarning")
 def test_noise_rises_where_newtons_method_does_not_converge(monkeypatch):
-    monkeypatch.setattr(newton_search, "MAX_ITERATIONS", 8)
+    monkeypatch.setattr(newton, "MAX_ITERATIONS", 8)
     x, y = spiky(60)
     likelihood = GaussianLikelihood().double()
     likelihood.noise = 1e-3
@@ -92,7 +92,7 @@ def test_an_update_changes_only_the_models_of_its_targets_and_none_where_it_fail
     assert not torch.equal(after[:, 0], before[:, 0])
     assert [model.likelihood.noise.item() for model in models.models] == noise
     assert [len(rows[0]) for rows in models.rows] == [60, 50]
-    monkeypatch.setattr(newton_search, "MAX_ITERATIONS", 1)
+    monkeypatch.setattr(newton, "MAX_ITERATIONS", 1)
     with pytest.raises(ValueError, match="Newton"):
         models.update(x[:5], 9.0 + unknown[:5])
     monkeypatch.undo()

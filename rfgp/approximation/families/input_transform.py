@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..._support import checks
-from ...inference.posterior.residual_covariance import ResidualCovariance
+from ...inference.posterior.covariance import ResidualCovariance
 from ...kernels.input_transform import InputTransformKernel, TransformsInputs
 from ..family import Family, approximates, family
 from ..random_feature_kernel import KernelMoments, RandomFeatureKernel, check_parts

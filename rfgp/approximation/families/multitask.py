@@ -12,7 +12,7 @@ from torch import Tensor
 from ..._support import checks
 from ...functionals import Operator
 from ...inference import OutputFactor
-from ...inference.posterior.residual_covariance import ResidualCovariance
+from ...inference.posterior.covariance import ResidualCovariance
 from ...kernels.decomposable import DecomposableKernel
 from ...kernels.task_covariance import dense_covariance
 from ...linalg import cholesky

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..._support import checks
 from ..._support.torch_names import has_values
 from ...functionals.observations import ObservationRows, split
-from ...inference.posterior.residual_covariance import ResidualCovariance
+from ...inference.posterior.covariance import ResidualCovariance
 from ...kernels.observation import ObservationKernel, ObservesRows, has_derivatives
 from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, approximates, family

@@ -14,7 +14,7 @@ from gpytorch.kernels import Kernel, ProductKernel
 from torch import Tensor
 
 from ..._support import checks
-from ...inference.posterior.residual_covariance import ResidualCovariance
+from ...inference.posterior.covariance import ResidualCovariance
 from ..family import approximates, family
 from ..grid_kernel import FourierGridKernel, grid_kernel
 from ..map_holder import map_holders

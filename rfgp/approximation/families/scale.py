@@ -12,7 +12,7 @@ from torch import Tensor
 from ..._support import checks
 from ...functionals import Operator
 from ...inference import OutputFactor
-from ...inference.posterior.residual_covariance import ResidualCovariance
+from ...inference.posterior.covariance import ResidualCovariance
 from ...kernels.scale import SharedScaleKernel, scale_alone, with_scale_of
 from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, approximates, family

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ...functionals import Operator
 from ...inference import OutputFactor
-from ...inference.posterior.residual_covariance import ResidualCovariance
+from ...inference.posterior.covariance import ResidualCovariance
 from ..family import family
 from ..field_grid_kernel import FieldGridKernel
 from ..grid_kernel import FourierGridKernel, grid_kernel

@@ -22,8 +22,7 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from ...inference import OutputFactor
-from ...inference.posterior.covariance import RootCovariance
-from ...inference.posterior.residual_covariance import ResidualCovariance
+from ...inference.posterior.covariance import ResidualCovariance, RootCovariance
 from .noisy_features import NoisyFeaturesLinearOperator, num_outputs, operator_noise
 from .operator_noise import ConstantNoise
 from .output_features import OutputFeatures

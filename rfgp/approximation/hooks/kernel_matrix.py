@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..._support import checks
 from ..._support.torch_names import are_equal
-from ...inference.posterior.residual_covariance import ResidualCovariance
+from ...inference.posterior.covariance import ResidualCovariance
 from ..map_holder import maps_kept_on_error
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, LazyFeatureCrossLinearOperator
 from .output_features import OutputFeatures

@@ -17,8 +17,7 @@ from torch import Tensor
 
 from ..._support.gpytorch_names import constant_of, diagonal_of
 from ...inference.noise import CorrelatedNoise, IndependentNoise, KnownNoise, Targets
-from ...inference.noise.base import unit_matrices
-from ...inference.noise.targets import Observations
+from ...inference.noise.base import Observations, unit_matrices
 from ...inference.sums.rows import Rows
 
 

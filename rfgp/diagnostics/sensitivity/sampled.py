@@ -13,7 +13,7 @@ from torch.quasirandom import SobolEngine
 
 from ...approximation import LandmarkKernel
 from ...approximation.reference_tensor import reference_tensor
-from ...inference.posterior.residual_covariance import ResidualCovariance
+from ...inference.posterior.covariance import ResidualCovariance
 from .closed_form import PartialVariances
 from .inputs import InputDistribution, points
 from .residual import ResidualFunctions

@@ -12,7 +12,7 @@ from ..local.prediction import LocalConditioning
 from ..local.rows import LocalRows
 from ..local.system_regression import SystemCovariance
 from ..posterior.posterior import WeightPosterior
-from .block_sites import columns_of, side_by_side, sites_of
+from .local_laplace import columns_of, side_by_side, sites_of
 
 _FEW, _BYTES = 128, 2**23
 """So many points are looked at once, or as many as have covariances of near rows of so many bytes, in the cache."""

@@ -1,4 +1,4 @@
-"""Sums over rows for Laplace's approximation: log density, gradient and Hessian in the weights of latent functions."""
+"""Latent functions of weights, and sums over rows for Laplace's approximation: log density, gradient and Hessian."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ... import linalg
 from ..._support import checks
 from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
 from ...linalg import joined, largest_square, product_dtype, row_chunks
-from ..posterior.covariance import WeightSpaceCovariance
+from ..local.cells import CellKernel, cells_of, parts_of
+from ..posterior.covariance import ResidualCovariance, WeightSpaceCovariance
 from ..posterior.factor import KroneckerFactor
 from ..posterior.posterior import GaussianPosterior
 from ..posterior.products import feature_product
-from ..posterior.residual_covariance import ResidualCovariance
 from ..sums.recomputation import recomputed_by_chunk
-from .latent_terms import LatentLikelihood
+from .latent_terms import LatentLikelihood, TaskFunctions
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 """Checked inputs (N, d) and targets (N,) or (N, T), which can be gone through again and again."""
@@ -232,3 +232,33 @@ def _chunks(batches: Batches, width: int) -> Iterator[tuple[Tensor, Tensor]]:
 def _add_gram(gram: Tensor, features: Tensor, weights: Tensor, dtype: torch.dtype) -> None:
     none = features.new_zeros(len(features), 0)
     linalg.add_gram_(gram, gram.new_zeros(len(gram), 0), features, none, weights, dtype)
+
+
+def observed_cells(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows of one latent function as they are, else the observed cells of tables y (N, T) of tasks."""
+    if y.dim() == 1:
+        return x, y.double()
+    is_there = ~torch.isnan(y.flatten())
+    return cells_of(x, y.shape[-1])[is_there], y.flatten()[is_there].double()
+
+
+def functions_of_cells(functions: LatentFunctions) -> LatentFunctions:
+    """The function of (input, task) for functions of tasks; that of a scalar kernel as it is."""
+    latent = functions.likelihood
+    if not isinstance(latent, TaskFunctions):
+        return functions
+    kernel = CellKernel(functions.kernel)
+    return LatentFunctions(kernel, CellMean(functions.mean, latent.num_functions), latent.cell, functions.dtype)
+
+
+class CellMean(Mean):
+    """The mean function of tasks at cells (..., N, d + T)."""
+
+    def __init__(self, mean: Mean, num_tasks: int) -> None:
+        super().__init__()
+        self.mean, self.num_tasks = mean, num_tasks
+
+    def forward(self, x: Tensor) -> Tensor:
+        inputs, tasks = parts_of(x, self.num_tasks)
+        values: Tensor = self.mean(inputs)
+        return (values * tasks).sum(-1) if isinstance(self.mean, MultitaskMean) else values

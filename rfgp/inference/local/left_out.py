@@ -11,8 +11,7 @@ from torch import Tensor
 from ..._support import checks
 from ...linalg import row_chunks
 from ...linalg.cholesky_factor import factor_of
-from ..leave_out.group_densities import block_diagonal
-from ..leave_out.leave_out import FunctionPrediction, FunctionsWithoutRows
+from ..leave_out.leave_out import FunctionPrediction, FunctionsWithoutRows, block_diagonal
 from ..noise.base import residual_columns
 from ..posterior.posterior import GaussianPosterior, WeightPosterior
 from ..posterior.regression import Regression

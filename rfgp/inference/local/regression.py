@@ -16,8 +16,7 @@ from ...functionals import Operator
 from ...likelihoods import ComplexNormal, MultivariateNormal
 from ...linalg.cholesky_factor import factor_of
 from ..noise import NoiseModel
-from ..noise.base import residual_columns
-from ..noise.targets import Observations
+from ..noise.base import Observations, residual_columns
 from ..posterior.covariance import CholeskyRoot, WeightSpaceCovariance
 from ..posterior.posterior import GaussianPosterior
 from ..posterior.products import feature_product

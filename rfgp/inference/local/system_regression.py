@@ -18,10 +18,10 @@ from ..._support.gpytorch_names import keep_arguments
 from ...functionals import Operator
 from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
 from ..noise import NoiseModel
+from ..noise.base import Targets
 from ..noise.class_labels import ClassLabels
 from ..noise.independent import IndependentNoise
 from ..noise.known import KnownNoise
-from ..noise.targets import Targets
 from ..posterior.covariance import CholeskyRoot
 from ..posterior.draws import FunctionDraws
 from ..posterior.normal_equations import Equations

@@ -15,10 +15,9 @@ from torch import Tensor
 from ...linalg.cholesky_factor import factor_of, log_determinant_of
 from ..noise import NoiseModel
 from ..noise.base import residual_columns
-from ..posterior.class_equations import FewClasses
 from ..posterior.draws import detached
 from ..posterior.factor import OutputFactor
-from ..posterior.normal_equations import Equations, Group, NormalEquations, WeightedSums
+from ..posterior.normal_equations import Equations, FewClasses, Group, NormalEquations, WeightedSums
 from ..sums.mean_basis import coefficients
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics

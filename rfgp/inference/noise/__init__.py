@@ -7,13 +7,12 @@ import pkgutil
 
 from gpytorch.likelihoods import Likelihood
 
-from .base import NoiseModel, registered, registered_kinds
+from .base import NoiseModel, Targets, registered, registered_kinds
 from .class_labels import ClassLabels
 from .complex_parts import ComplexParts
 from .correlated import CorrelatedNoise
 from .independent import IndependentNoise
 from .known import KnownNoise
-from .targets import Targets
 
 for _file in pkgutil.iter_modules(__path__, f"{__name__}."):
     importlib.import_module(_file.name)

@@ -12,15 +12,14 @@ from torch import Tensor
 
 from ..._support import checks
 from ...likelihoods.dirichlet import dirichlet_targets
-from ..posterior.class_equations import ClassSums, FewClasses, ManyClasses
 from ..posterior.factor import OutputFactor
-from ..posterior.normal_equations import Equations, Group, NormalEquations, WeightedSums
+from ..posterior.many_classes import ClassSums, ManyClasses
+from ..posterior.normal_equations import Equations, FewClasses, Group, NormalEquations, WeightedSums
 from ..sums.class_statistics import ClassStatistics
 from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, registered, residual_columns
-from .targets import Observations, Targets
+from .base import NoiseModel, Observations, Targets, registered, residual_columns
 
 MANY_CLASSES = 32
 """From how many classes on the rows of a class are held in place of its Gram matrix, while they are few."""

@@ -12,8 +12,7 @@ from ..._support import checks
 from ...likelihoods.complex_gaussian import ComplexGaussianLikelihood, ComplexNoise, FixedNoiseComplexGaussianLikelihood
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, registered
-from .targets import Observations, Targets, complete, noise_of_observed
+from .base import NoiseModel, Observations, Targets, complete, noise_of_observed, registered
 
 
 @registered(ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood)

@@ -14,8 +14,7 @@ from torch import Tensor
 from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, registered
-from .targets import Observations, Targets
+from .base import NoiseModel, Observations, Targets, registered
 
 
 @registered(MultitaskGaussianLikelihood)

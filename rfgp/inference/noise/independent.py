@@ -14,8 +14,7 @@ from ...likelihoods import ComplexGaussianLikelihood
 from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, registered, unit_matrices
-from .targets import Observations, Targets
+from .base import NoiseModel, Observations, Targets, registered, unit_matrices
 
 
 @registered(GaussianLikelihood, MultitaskGaussianLikelihood)

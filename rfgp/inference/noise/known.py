@@ -12,8 +12,7 @@ from ..._support import checks
 from ...likelihoods import FixedNoiseComplexGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, registered, unit_matrices
-from .targets import Observations, Targets, noise_of_observed
+from .base import NoiseModel, Observations, Targets, noise_of_observed, registered, unit_matrices
 
 
 @registered(FixedNoiseGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood)

@@ -11,10 +11,9 @@ from torch import Tensor
 from ..._support import checks
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel
+from .base import NoiseModel, Observations
 from .class_labels import ClassLabels
 from .correlated import padded, selection_of
-from .targets import Observations
 
 Pattern = tuple[bool, ...]
 _MOST_PATTERNS = 4

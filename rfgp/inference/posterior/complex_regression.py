@@ -12,10 +12,10 @@ from torch import Tensor
 from ...functionals import Operator
 from ...likelihoods import ComplexNormal, MultivariateNormal
 from ..noise import NoiseModel
+from .covariance import ResidualCovariance
 from .factor import OutputFactor
 from .posterior import GaussianPosterior
 from .regression import Regression
-from .residual_covariance import ResidualCovariance
 
 
 class PlaneFeatures:

@@ -10,8 +10,7 @@ from torch.autograd.function import once_differentiable
 
 from ...linalg import check_factor, is_ill_conditioned
 from .factor import OutputFactor
-from .point_variance import PointVariance
-from .posterior import GaussianPosterior
+from .posterior import GaussianPosterior, PointVariance
 
 
 class _LogDeterminant(torch.autograd.Function):

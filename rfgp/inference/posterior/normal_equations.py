@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
@@ -150,3 +151,19 @@ def combined(groups: list[tuple[Group, Tensor]], quadratic: Tensor, log_noise: T
         columns = cross.unsqueeze(-1) if cross.dim() == group.gram.dim() else cross
         crosses.append(torch.einsum("...tu,...nus->...nts", group.precision.to(columns.dtype), columns))
     return WeightedSums([group for group, _ in groups], functools.reduce(torch.add, crosses), quadratic, log_noise)
+
+
+class FewClasses(Equations):
+    """The normal equations of a few classes, each with its own matrix."""
+
+    def __init__(self, one_by_one: Callable[[], Iterator[NormalEquations]], num_classes: int) -> None:
+        self.one_by_one, self.num_classes = one_by_one, num_classes
+
+    def posterior(self, tracks: bool = False) -> WeightPosterior:
+        pairs = ((equations.terms, equations.cross) for equations in self.one_by_one())
+        return WeightPosterior.stacked(pairs, self.num_classes)
+
+    def evidence_terms(self) -> EvidenceTerms:
+        parts = [equations.evidence_terms()[:2] for equations in self.one_by_one()]
+        quadratic, log_determinant = (torch.stack(terms).sum() for terms in zip(*parts, strict=True))
+        return EvidenceTerms(quadratic, log_determinant)

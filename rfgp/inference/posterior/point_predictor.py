@@ -13,8 +13,7 @@ from ...linalg import joined, row_chunks
 from ..sums.mean_basis import mean_values
 from .draws import detached
 from .factor import OutputFactor
-from .point_variance import PointVariance, cast
-from .posterior import GaussianPosterior
+from .posterior import GaussianPosterior, PointVariance, cast
 from .regression import Regression
 
 _LARGEST_ROOTS = 2**31

@@ -18,11 +18,11 @@ from ...likelihoods import ComplexNormal, MultitaskMultivariateNormal, Multivari
 from ...linalg import accurate_dtype, dense_evidence, joined, row_chunks
 from ..noise import NoiseModel
 from ..noise.base import residual_columns
+from ..sums.grid_statistics import is_wide
 from ..sums.mean_basis import basis, coefficients, constant_part, mean_values
 from ..sums.residual_pass import ResidualPass, TrainingRows
 from ..sums.statistics import with_amplitudes
 from ..sums.sufficient_statistics import SufficientStatistics
-from ..sums.wide_grids import is_wide
 from .covariance import WeightSpaceCovariance
 from .draws import FeatureDraws, FunctionDraws, detached
 from .factor import KroneckerFactor, OutputFactor

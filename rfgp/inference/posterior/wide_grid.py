@@ -13,13 +13,11 @@ from torch.autograd.function import once_differentiable
 from ...linalg.toeplitz_gram import ToeplitzGram
 from ...linalg.toeplitz_precision import Probes, ToeplitzPrecision
 from ..noise.base import NoiseModel, residual_columns
-from ..sums.grid_statistics import GridStatistics
+from ..sums.grid_statistics import GridStatistics, refused
 from ..sums.sufficient_statistics import SufficientStatistics
-from ..sums.wide_grids import refused
 from .factor import OutputFactor
 from .normal_equations import Equations, EvidenceTerms
-from .point_variance import PointVariance
-from .posterior import GaussianPosterior
+from .posterior import GaussianPosterior, PointVariance
 
 _PROBES, _DRAWS = 8, 64
 """Random columns for an evidence, and draws of the weights for covariances; the first are the same."""

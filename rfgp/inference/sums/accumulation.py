@@ -10,14 +10,12 @@ from torch import Tensor
 
 from ...linalg.frequency_grid import FrequencyGrid
 from ..noise import NoiseModel
-from .grid_statistics import GridStatistics
-from .plain_features import PlainFeatures
+from .grid_statistics import GridStatistics, PlainFeatures, is_wide
 from .recomputation import Graph, gradients_of_chunks, recomputed_by_chunk
 from .rows import Part, Rows, has_gradients
 from .statistics import GramStatistics
 from .sufficient_statistics import SufficientStatistics
 from .training_residual import TrainingResidual
-from .wide_grids import is_wide
 
 
 class ScalarFeatures(Protocol):

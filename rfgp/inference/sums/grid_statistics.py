@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -12,11 +12,53 @@ from torch import Tensor
 from ..._support import checks
 from ...linalg.exponential_sums import exponential_sums, has_fft
 from ...linalg.frequency_grid import FrequencyGrid, cross_of_lags, gram_of_lags, head_of_gram, lag_half
+from ..noise import NoiseModel
 from ..statistics_checks import check_lags
 from .rows import Part, Rows
 from .statistics import GramStatistics, of_grams
 from .sufficient_statistics import SufficientStatistics
 from .target_sums import TargetSums
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
+
+MOST_DENSE = 4001
+"""More features of one output on a grid have no dense matrices."""
+
+
+def is_wide(kernel: Any, noise: NoiseModel | None) -> bool:
+    """Whether a kernel is one grid of one real output with more features than dense matrices are formed for."""
+    if noise is None or noise.num_systems * noise.num_outputs > 1 or noise.is_complex:
+        return False
+    is_plain = not kernel.has_output_factor and not kernel.batch_shape and kernel.frequency_grid is not None
+    return is_plain and kernel.num_scalar_features > MOST_DENSE
+
+
+def check_not_wide(kernel: Any, noise: NoiseModel | None, what: str) -> None:
+    """Raise a ValueError where something needs the dense matrices that a wide grid has not."""
+    if is_wide(kernel, noise):
+        raise refused(what, kernel.num_scalar_features)
+
+
+def refused(what: str, num_features: int) -> ValueError:
+    """What to raise for so many features."""
+    return ValueError(
+        f"expected at most {MOST_DENSE} features of a Fourier grid for {what}, got {num_features}; approximate the "
+        "kernel with fewer features"
+    )
+
+
+class PlainFeatures:
+    """What is summed in place of the features of a kernel that differ from row to row, such as those of boxes."""
+
+    def __init__(self, kernel: RandomFeatureKernel) -> None:
+        self.kernel = kernel
+
+    def of_rows(self, x: Tensor) -> Tensor:
+        """The features of rows that are summed, (N, D)."""
+        features: Tensor = self.kernel.summed_features(x)
+        return features
+
 
 _ROWS_AT_ONCE = {True: 2**18, False: 2**13}
 """How many rows are added at once, with a non-uniform FFT and without."""

@@ -14,9 +14,8 @@ from ..._support import checks
 from ...linalg import row_chunks
 from ..statistics_checks import check_grams
 from .rows import Part, Rows, has_gradients
-from .subtraction import ROUNDING
 from .sufficient_statistics import SufficientStatistics
-from .target_sums import TargetSums
+from .target_sums import ROUNDING, TargetSums
 
 _DIGITS = 1e-5
 """Columns of targets that vary less than that, beside what was subtracted of them, may be rounding of constants."""

@@ -14,8 +14,7 @@ from ..._support import checks, tensor_file
 from ..._support.ranks import Ranks
 from ..statistics_checks import check_alike, check_groups, check_part, check_tensors, check_weights
 from .rows import Part, Rows
-from .subtraction import check_squares, left_of, without_groups
-from .target_sums import TargetSums
+from .target_sums import TargetSums, check_squares, left_of, without_groups
 
 _TARGET_SUMS = ("cross", "target_gram", "count", "log_noise")
 

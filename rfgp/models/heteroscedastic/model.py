@@ -21,6 +21,8 @@ from ...likelihoods import LogVarianceLikelihood, MultitaskFixedNoiseGaussianLik
 from ...likelihoods.quadrature import log_mean_density
 from ..variational.model import WeightSpaceVariationalGP
 from ..weight_space import WeightSpaceGP
+from ..weight_space.predictor import log_evidence
+from ..weight_space.row_summation import check_rows
 from .noise_fit import NoiseFit, TrainingParts, best_fit, least_noise
 
 
@@ -201,7 +203,7 @@ class HeteroscedasticGP(torch.nn.Module):
     def collapsed(self, at: TrainingParts, noise: Tensor) -> Tensor:
         """The log evidence with known noise variances (N,) or (N, T), differentiable in the parameters of f."""
         self._set_residual(at.x)
-        return self.function.condition(at.x, at.y, noise=noise).log_marginal_likelihood()
+        return log_evidence(self.function, check_rows(self.function, at.x, at.y, noise, is_all=True))
 
     def _set_residual(self, x: Tensor) -> None:
         """Let the bound take account of the variance that features of one output lack."""

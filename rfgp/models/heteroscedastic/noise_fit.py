@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ...approximation.hooks.feature_operator import FeatureLinearOperator
 from ...approximation.hooks.noisy_features import NoisyFeaturesLinearOperator
-from ...inference.latent.expected_log_likelihood import expected_log_likelihood
-from ...inference.latent.variational import GaussianWeights
+from ...inference.latent.variational import GaussianWeights, expected_log_likelihood
 from ..target_moments import target_moments
 from ..variational.strategy import FunctionParts
 

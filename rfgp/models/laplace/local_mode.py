@@ -15,9 +15,8 @@ from torch import Tensor
 from ..._support import checks
 from ...approximation.input_scales import input_scales
 from ...inference import GaussianPosterior, WeightPosterior, noise_model
-from ...inference.latent.cells import cells_of, functions_of_cells, observed_cells
 from ...inference.latent.class_prediction import ClassConditioning, ClassCovariance, ClassPrediction
-from ...inference.latent.laplace import LatentFunctions
+from ...inference.latent.laplace import LatentFunctions, cells_of, functions_of_cells, observed_cells
 from ...inference.latent.latent_terms import SeveralFunctions
 from ...inference.latent.local_laplace import LaplaceAtMode, LocalLaplace, log_evidence
 from ...inference.local import LocalRegression, LocalRows

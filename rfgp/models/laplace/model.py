@@ -16,8 +16,7 @@ from ...approximation import with_features
 from ...approximation.map_holder import maps_kept_on_error
 from ...approximation.reference_tensor import reference_tensor
 from ...inference import GaussianPosterior
-from ...inference.latent.cells import functions_of_cells
-from ...inference.latent.laplace import LatentFunctions
+from ...inference.latent.laplace import LatentFunctions, functions_of_cells
 from ...inference.local import LocalRows
 from ...kernels.observation import check_observed_mean
 from ...likelihoods import MultivariateNormal
@@ -26,7 +25,39 @@ from ..snapshot import Snapshots
 from .local_mode import LocalMode, rows_in_blocks
 from .mode import LaplaceMode
 from .rows import LaplaceRows, check_local, check_parts, checked_start, latent_functions
-from .state import Mode, named, split
+
+_MODE, _RECORD = "laplace.", "fitted_with."
+
+Mode = LaplaceMode | LocalMode
+"""The mode of weights, or of a function at rows in blocks."""
+
+
+def named(mode: Mode, prefix: str) -> dict[str, Tensor]:
+    """The tensors of a mode by name."""
+    parts = {_MODE: mode.state_dict(), _RECORD: mode.record.tensors}
+    return {prefix + kind + name: value.clone() for kind, part in parts.items() for name, value in part.items()}
+
+
+def split(state: Mapping[str, Any], prefix: str = "") -> tuple[dict[str, Any], Mode | None]:
+    """The state of the parts of a model and, if there, what was fitted; a ValueError for a broken state."""
+    states.check_mapping(state)
+    kinds = tuple(prefix + kind for kind in (_MODE, _RECORD))
+    tensors = {name: value for name, value in state.items() if name.startswith(kinds)}
+    rest = {name: value for name, value in state.items() if name not in tensors}
+    if not tensors:
+        return rest, None
+    if not all(isinstance(value, Tensor) for value in tensors.values()):
+        raise ValueError("expected tensors for what was fitted, got others in the state; save it again")
+    found, record = (
+        {name.removeprefix(kind): value.clone() for name, value in tensors.items() if name.startswith(kind)}
+        for kind in kinds
+    )
+    kind = LocalMode if "log_evidence" in found else LaplaceMode
+    try:
+        return rest, kind.restored(found, Record(record))
+    except KeyError as error:
+        raise ValueError(f"expected a tensor for {error}, got a state without it; save it again") from None
+
 
 MAX_WEIGHTS = 8192
 """The largest number of weights of all classes together that a full Hessian is formed for."""
@@ -128,16 +159,23 @@ class LaplaceGP(torch.nn.Module):
         x = checks.columns(x)
         tracks = torch.is_grad_enabled()
         with maps_kept_on_error(self.covar_module), torch.inference_mode(False), torch.set_grad_enabled(tracks):
-            rows = LaplaceRows(self, x, y)
-            self._check_size(rows)
-            if self.block_size is None:
-                functions = self._functions()
-                shape = functions.num_features, functions.mixing.shape[-1]
-                self._take(*LaplaceMode.search(functions, rows, checked_start(start, shape), self._record()))
-            else:
-                before = self._mode if isinstance(self._mode, LocalMode) else None
-                self._take(*self._search_in_blocks(rows_in_blocks(self, rows, before), start))
+            self.find_mode(LaplaceRows(self, x, y), start)
         return self
+
+    def find_mode(self, rows: LaplaceRows, start: Tensor | None = None) -> Tensor:
+        """Find the mode given checked rows, and forget earlier data; the log evidence there, as of :meth:`condition`.
+
+        Training checks rows once, and finds their mode at every evaluation.
+        """
+        self._check_size(rows)
+        if self.block_size is None:
+            functions = self._functions()
+            shape = functions.num_features, functions.mixing.shape[-1]
+            self._take(*LaplaceMode.search(functions, rows, checked_start(start, shape), self._record()))
+        else:
+            before = self._mode if isinstance(self._mode, LocalMode) else None
+            self._take(*self._search_in_blocks(rows_in_blocks(self, rows, before), start))
+        return self.log_marginal_likelihood()
 
     def update(self, x: Tensor, y: Tensor) -> Self:
         """Add rows to a model with blocks, and go on from its mode; the result equals conditioning on all rows.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 import gpytorch
 import torch
@@ -13,8 +14,13 @@ from torch import Tensor
 from ..._support import checks
 from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import batches
-from ...inference.latent.latent_terms import ClassFunctions, LatentLikelihood, OneFunction, latent_likelihood
-from ...inference.latent.task_terms import TaskFunctions
+from ...inference.latent.latent_terms import (
+    ClassFunctions,
+    LatentLikelihood,
+    OneFunction,
+    TaskFunctions,
+    latent_likelihood,
+)
 from ...passes import Shard
 
 
@@ -32,6 +38,12 @@ class LaplaceRows:
                 f"expected batches that can be gone through again, got {type(x).__name__}, which is used up after one "
                 "pass; pass a list or a DataLoader"
             )
+
+    def take(self, rows: Tensor) -> Self:
+        """Some of the rows of tensors."""
+        twin = copy.copy(self)
+        twin._checked = [(x[rows], y[rows]) for x, y in self]
+        return twin
 
     def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
         if self._checked is not None:

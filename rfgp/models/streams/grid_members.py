@@ -16,9 +16,9 @@ from ...approximation.reference_tensor import reference_tensor
 from ...inference.posterior.covariance import WeightSpaceCovariance, plus_residual
 from ...inference.posterior.factor import OutputFactor
 from ...inference.posterior.posterior import GaussianPosterior
+from ...inference.sums.grid_statistics import is_wide
 from ...inference.sums.mean_basis import basis, coefficients
 from ...inference.sums.sufficient_statistics import SufficientStatistics
-from ...inference.sums.wide_grids import is_wide
 from ...likelihoods import MultivariateNormal
 from ...linalg.cholesky_factor import factor_of, log_determinant_of
 from ..profiled_evidence import FreeLevels, ProfiledEvidence

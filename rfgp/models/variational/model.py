@@ -26,9 +26,8 @@ from ..._support import checks, states
 from ..._support.gpytorch_names import OneDimensionalLikelihood
 from ...approximation import with_features
 from ...approximation.reference_tensor import reference_tensor
-from ...inference.latent.expected_log_likelihood import expected_log_likelihood, expected_log_probabilities
 from ...inference.latent.latent_terms import possible_targets
-from ...inference.latent.variational import GaussianWeights
+from ...inference.latent.variational import GaussianWeights, expected_log_likelihood, expected_log_probabilities
 from ...kernels.observation import check_observed_mean
 from ...likelihoods import ComplexGaussianLikelihood, LogVarianceLikelihood, SeveralFunctionsLikelihood
 from .strategy import WeightSpaceVariationalStrategy

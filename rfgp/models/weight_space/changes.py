@@ -13,15 +13,14 @@ from ..._support import checks
 from ...approximation.width_warning import quiet
 from ...data.batches import Batch, batches, joined
 from ...data.row_noise import noise_parts
-from ...inference.sums.wide_grids import check_not_wide
+from ...inference.sums.grid_statistics import check_not_wide
 from ...linalg import spaced_rows
 from ...linalg.row_search import row_numbers
-from .block_sums import BlockSums, check_found
 from .checks import check_alike
 from .conditioned import sums_with_rows
 from .imputation import imputed, needs_imputation
 from .row_summation import blocks_of, sums_of, sums_without
-from .row_sums import RowSums, relative_difference
+from .row_sums import BlockSums, RowSums, check_found, relative_difference
 
 if TYPE_CHECKING:
     from .model import WeightSpaceGP

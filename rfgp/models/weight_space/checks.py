@@ -9,9 +9,9 @@ import torch
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean
 
 from ...inference import NoiseModel
+from ...inference.sums.grid_statistics import check_not_wide
 from ...inference.sums.mean_basis import batch_shape, check_output_mean, num_columns
 from ...inference.sums.sufficient_statistics import SufficientStatistics
-from ...inference.sums.wide_grids import check_not_wide
 from ...kernels import LinearlyObservedKernel
 from ...kernels.observation import check_observed_mean
 from .conditioned import checked

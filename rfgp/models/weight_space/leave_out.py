@@ -12,13 +12,13 @@ from ...inference import LeaveGroupOut, LeaveOneOut
 from ...inference.leave_out import leave_out as inference
 from ...inference.leave_out.left_out_rows import LeftOutRows, check_summed, other_rows
 from ...inference.local.left_out import left_out_of
-from ...inference.posterior.residual_covariance import ResidualCovariance
+from ...inference.posterior.covariance import ResidualCovariance
+from ...inference.sums.grid_statistics import check_not_wide
 from ...inference.sums.rows import Rows
-from ...inference.sums.wide_grids import check_not_wide
 from ..folds import folds
-from .block_sums import BlockSums
 from .conditioned import sums_with_rows
 from .row_summation import check_rows, dtype_of_products, weighed_rows
+from .row_sums import BlockSums
 
 if TYPE_CHECKING:
     from .model import WeightSpaceGP

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import gpytorch
@@ -26,17 +27,15 @@ from ...inference.local import (
 )
 from ...inference.posterior.complex_regression import ComplexRegression
 from ...inference.posterior.draws import FunctionDraws, WeightPrior, drawn_weights
-from ...inference.posterior.grid_points import GridPointPredictor, has_series
+from ...inference.posterior.grid_points import GridPointPredictor, WidePointPredictor, has_series
 from ...inference.posterior.mixture import mixture
 from ...inference.posterior.point_predictor import has_point_predictor
 from ...inference.posterior.regression import Regression
 from ...inference.posterior.wide_grid import WidePosterior
-from ...inference.posterior.wide_points import WidePointPredictor
 from ...likelihoods import ComplexNormal, MultivariateNormal
 from ..impropriety import SomeRows, warn_of_impropriety
 from ..posterior_points import PosteriorPoints
 from ..record import Record
-from ..refused_gradients import refusing
 from ..snapshot import Snapshot, Snapshots
 from .conditioned import checked, conditioned_of, summed_parameters, summed_state
 from .further_draws import functions_of_random_draws
@@ -46,6 +45,32 @@ from .row_sums import RowSums
 if TYPE_CHECKING:
     from ...approximation.random_feature_kernel import RandomFeatureKernel
     from .model import WeightSpaceGP
+
+
+def refusing(value: Tensor, parameters: Iterable[Tensor]) -> Tensor:
+    """A value whose gradient in parameters that it depends on without a graph raises a ValueError; others stay."""
+    learned = [parameter for parameter in parameters if parameter.requires_grad]
+    if not learned or not torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return value
+    zero: Tensor = _Refused.apply(value.detach(), *learned)
+    return value + zero
+
+
+class _Refused(torch.autograd.Function):
+    """Zero, whose gradient is refused."""
+
+    @staticmethod
+    def forward(ctx: Any, value: Tensor, *parameters: Tensor) -> Tensor:
+        return torch.zeros_like(value)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        raise ValueError(
+            "expected sums of a fit for the gradient of the evidence in the parameters of the features, got sums "
+            "without gradients: those of a fit under torch.no_grad(), or changed by update, downdate, forget or merge; "
+            "call condition with all rows, or torch.autograd.grad for the other parameters alone"
+        )
+
 
 Points = PointPredictor | LocalPoints | PointMixture | PosteriorPoints
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import math
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -16,7 +19,7 @@ from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import Batch, joined
 from ...data.row_noise import RowNoise, noise_parts
 from ...inference.local import LocalRows
-from ...inference.noise.targets import Observations
+from ...inference.noise.base import Observations
 from ...inference.posterior.regression import check_size
 from ...inference.sums.accumulation import accumulate
 from ...inference.sums.mean_basis import basis
@@ -25,12 +28,39 @@ from ...inference.sums.rows import Rows
 from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...linalg import product_dtype, spaced_rows
 from ..impropriety import SomeRows
-from .block_sums import BlockSums
-from .rounding import warn_of_rounding
-from .row_sums import FeatureSums, RowSums, checked_finite, input_bounds, joined_bounds
+from .row_sums import BlockSums, FeatureSums, RowSums, checked_finite, input_bounds, joined_bounds
 
 if TYPE_CHECKING:
     from .model import WeightSpaceGP
+
+_LOST = 1e-3
+"""The rounding of values, relative to their spread, from which on the warning is given."""
+_WARNED: WeakSet[torch.nn.Module] = WeakSet()
+
+
+def warn_of_rounding(kernel: torch.nn.Module, x: Tensor, y: Tensor) -> None:
+    """Warn, once for a kernel, where inputs (N, d) or targets (N, ...) in float32 lose digits of their spread."""
+    if kernel in _WARNED:
+        return
+    for name, values in (("inputs", x.detach()), ("targets", y.detach())):
+        if values.dtype != torch.float32 or not len(values):
+            continue
+        columns = values.reshape(len(values), -1)
+        is_missing = torch.isnan(columns)
+        low = columns.masked_fill(is_missing, math.inf).amin(0)
+        high = columns.masked_fill(is_missing, -math.inf).amax(0)
+        largest, spread = torch.maximum(low.abs(), high.abs()), high - low
+        lost = torch.finfo(values.dtype).eps * largest / spread
+        worst = int(torch.where((spread > 0) & torch.isfinite(lost), lost, 0.0).argmax())
+        if spread[worst] > 0 and lost[worst] > _LOST:
+            _WARNED.add(kernel)
+            warnings.warn(
+                f"{name} in float32 with values up to {float(largest[worst]):.1g} and a spread of "
+                f"{float(spread[worst]):.1g} in column {worst} are rounded to {float(lost[worst]):.1g} of that spread: "
+                "subtract a constant before they become float32, or take rows and model in float64",
+                stacklevel=2,
+            )
+            return
 
 
 @dataclasses.dataclass

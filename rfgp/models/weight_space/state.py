@@ -13,10 +13,9 @@ from ..._support import states
 from ...inference import GramStatistics
 from ...inference.local import LocalRows
 from ..record import Record
-from .block_sums import BlockSums
 from .checks import check_statistics
 from .conditioned import Conditioned
-from .row_sums import FeatureSums, Patterns, RowSums
+from .row_sums import BlockSums, FeatureSums, Patterns, RowSums
 
 if TYPE_CHECKING:
     from .model import WeightSpaceGP
