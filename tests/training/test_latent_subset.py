@@ -81,13 +81,13 @@ def test_tied_lengthscales_keep_their_ratios():
 @pytest.mark.parametrize("strategy", ["auto", "subset"])
 def test_all_rows_are_taken_once_and_the_parameters_predict(few, monkeypatch, strategy):
     x, y = data()
-    model, condition, calls = model_of(x), LaplaceGP.condition, []
+    model, find_mode, calls = model_of(x), LaplaceGP.find_mode, []
 
-    def counted(self, x, *rest, **options):
-        calls.append((len(x), torch.is_grad_enabled()))
-        return condition(self, x, *rest, **options)
+    def counted(self, rows, *start):
+        calls.append((len(rows.x), torch.is_grad_enabled()))
+        return find_mode(self, rows, *start)
 
-    monkeypatch.setattr(LaplaceGP, "condition", counted)
+    monkeypatch.setattr(LaplaceGP, "find_mode", counted)
     summary = rfgp.fit(model, x, y, strategy=strategy, progress=False)
     assert calls == [(ROWS, False)]
     assert "subset" in summary.message and np.isfinite(summary.log_marginal_likelihood)

@@ -42,6 +42,7 @@ class LaplaceRows:
     def take(self, rows: Tensor) -> Self:
         """Some of the rows of tensors."""
         twin = copy.copy(self)
+        twin.x, twin.y = self.x[rows], self.y[rows]
         twin._checked = [(x[rows], y[rows]) for x, y in self]
         return twin
 
