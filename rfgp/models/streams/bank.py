@@ -15,7 +15,6 @@ from ...likelihoods import ComplexNormal, MultivariateNormal
 from ..spectral_evidence import learn_from_statistics
 from ..weight_space.model import WeightSpaceGP
 from .forgetting import Forgetting
-from .grid_members import GridMembers, SolvedMembers
 from .window import SlidingWindow
 
 _NEGLIGIBLE = 1e-9
@@ -64,8 +63,6 @@ class LengthscaleBank:
         self._streams = [_scaled(stream, factor) for factor in self.factors]
         self._num_new = self._num_since_move = 0
         self._are_behind = False
-        self._members: GridMembers | None = None
-        self._known: SolvedMembers | None = None
 
     @property
     def streams(self) -> list[SlidingWindow | Forgetting]:
@@ -90,7 +87,7 @@ class LengthscaleBank:
         x = checks.columns(x)
         first, *others = self._streams
         first.update(x, y, noise)
-        self._known, self._are_behind = None, first.model.sums_hold
+        self._are_behind = first.model.sums_hold
         if not first.model.sums_hold:
             for stream in others:
                 stream.update(x, y, noise)
@@ -104,8 +101,6 @@ class LengthscaleBank:
     @property
     def log_evidences(self) -> Tensor:
         """The log evidence of every member, (K,), in float64."""
-        if solved := self._solved():
-            return solved.log_evidences.clone()
         with torch.no_grad():
             return torch.stack([model.log_marginal_likelihood() for model in self.models])
 
@@ -127,15 +122,11 @@ class LengthscaleBank:
     def posterior(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
         """The posterior of the function at inputs (..., N, d), with the moments of the mixture."""
         x = checks.columns(x)
-        if solved := self._solved():
-            return solved.distribution(x, _NEGLIGIBLE, has_noise=False)
         return self._mixture([model.posterior for model in self.models], x)
 
     def predictive(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
         """The distribution of new observations at inputs, with the noise of every member, as :meth:`posterior`."""
         x = checks.columns(x)
-        if solved := self._solved():
-            return solved.distribution(x, _NEGLIGIBLE, has_noise=True)
 
         def observed(model: Any) -> Any:
             return lambda points: model.likelihood(model.posterior(points))
@@ -144,21 +135,8 @@ class LengthscaleBank:
 
     def _learn(self) -> None:
         """Learn noise variance, output scale and mean of every member."""
-        if self._solved() and self._members:
-            self._members.learn(self._streams[0].model.statistics)
-            self._known = None
-        else:
-            for model in self.models:
-                learn_from_statistics(model)
-
-    def _solved(self) -> SolvedMembers | None:
-        """The solutions of all members, where these have one set of sums."""
-        models = [stream.model for stream in self._streams]
-        if self._members is None or not self._members.is_current:
-            self._members, self._known = GridMembers.of(models), None
-        if self._known is None and self._members is not None:
-            self._known = self._members.solved(models[0].statistics)
-        return self._known
+        for model in self.models:
+            learn_from_statistics(model)
 
     def _mixture(self, makers: Sequence[Any], x: Tensor) -> MultivariateNormal | ComplexNormal:
         weights = self.weights.tolist()
@@ -186,7 +164,6 @@ class LengthscaleBank:
         streams.insert(place, stream)
         factors.insert(place, self.factors[best] * step)
         self._streams, self.factors = streams, factors
-        self._members = None
 
 
 def _scaled(stream: Any, factor: float) -> Any:
