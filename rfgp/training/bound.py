@@ -8,22 +8,18 @@ from linear_operator.operators import DiagLinearOperator
 from torch import Tensor
 
 from ..inference.latent.variational import (
-    ExpectedLogLikelihood,
     GaussianWeights,
     expected_log_likelihood,
     is_deterministic,
 )
 from ..models import WeightSpaceVariationalGP
+from ..models.variational.model import RowSites
 from ..models.variational.strategy import FunctionParts
 from .objectives import Objective
 from .run import constrained_values, parts_of
 from .strategies import Strategy, Task
 from .summary import FitStage, FitSummary
 from .timing import clock
-
-_STEPS = 200
-_PRECISION = 1e-12
-_SMALLEST_STEP = 1e-3
 
 
 class BoundObjective(Objective):
@@ -43,38 +39,23 @@ class BoundObjective(Objective):
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         x, y = (self.x, self.y) if rows is None else (self.x[rows], self.y[rows])
         at = self.model.variational_strategy.at(x)
-        weights, expected = self._best(at, y, rows)
-        bound = expected.value - weights.kl_divergence.sum()
-        return bound + at.first_order(weights, expected.d_mean, expected.d_variance)
+        best = self._best(at, y, rows)
+        bound = best.expected - best.weights.kl_divergence.sum()
+        return bound + at.first_order(best.weights, best.d_mean, best.d_variance)
 
     def finish(self) -> Tensor:
-        at = self.model.variational_strategy.at(self.x)
-        weights, expected = self._best(at, self.y, None)
-        self.model.set_weights(weights)
+        best = self._best(self.model.variational_strategy.at(self.x), self.y, None)
+        self.model.set_weights(best.weights)
         self.model.eval()
-        return expected.value - weights.kl_divergence.sum()
+        return best.expected - best.weights.kl_divergence.sum()
 
-    def _best(self, at: FunctionParts, y: Tensor, rows: Tensor | None) -> tuple[GaussianWeights, ExpectedLogLikelihood]:
-        """The best distribution of the weights, and the expected log likelihood of rows under it."""
-        weights = self._start(at, y, rows)
-        expected = self._expected(weights, at, y)
-        value = _bound(weights, expected)
-        for _ in range(_STEPS):
-            target, size, gain = weights.target(at.features, expected.d_mean, expected.d_variance), 1.0, 0.0
-            while gain <= 0.0 and size >= _SMALLEST_STEP:
-                new = weights.stepped(target, size)
-                new_expected = self._expected(new, at, y)
-                gain, size = _bound(new, new_expected) - value, 0.5 * size
-                if abs(gain) <= _PRECISION * max(1.0, abs(value)):
-                    break
-            if gain > 0.0:
-                weights, expected, value = new, new_expected, value + gain
-            if gain <= _PRECISION * max(1.0, abs(value)):
-                break
+    def _best(self, at: FunctionParts, y: Tensor, rows: Tensor | None) -> RowSites:
+        """The best distribution of the weights, and what rows say under it."""
+        best = self.model.best(at, y, self._start(at, y, rows))
         if rows is None:
-            mean, variance = at.moments(weights)
+            mean, variance = at.moments(best.weights)
             self._moments = mean - at.offset.detach(), variance
-        return weights, expected
+        return best
 
     def _start(self, at: FunctionParts, y: Tensor, rows: Tensor | None) -> GaussianWeights:
         """What follows from the moments of the functions at the last parameters, or from the prior."""
@@ -85,9 +66,6 @@ class BoundObjective(Objective):
         mean, variance = self._moments if rows is None else (part[..., rows] for part in self._moments)
         expected = expected_log_likelihood(self.model.likelihood, y, mean + at.offset.detach(), variance)
         return prior.stepped(prior.target(at.features, expected.d_mean, expected.d_variance, mean), 1.0)
-
-    def _expected(self, weights: GaussianWeights, at: FunctionParts, y: Tensor) -> ExpectedLogLikelihood:
-        return expected_log_likelihood(self.model.likelihood, y, *at.moments(weights))
 
 
 class WeightsAlone(Strategy):
@@ -107,10 +85,6 @@ class WeightsAlone(Strategy):
 def has_parameters(model: WeightSpaceVariationalGP) -> bool:
     """Whether there is more to learn than the weights."""
     return any(p.requires_grad for part in parts_of(model).values() for p in part.parameters())
-
-
-def _bound(weights: GaussianWeights, expected: ExpectedLogLikelihood) -> float:
-    return float(expected.value.detach() - weights.kl_divergence.sum())
 
 
 def function_values(model: WeightSpaceVariationalGP, y: Tensor) -> Tensor:

@@ -144,6 +144,23 @@ def test_natural_steps_raise_the_bound(name):
     assert drawn is not None
 
 
+@EVERY
+def test_condition_ends_where_no_natural_step_raises_the_bound(name):
+    model, x, y = problem(name)
+    if name == "softmax":
+        with pytest.raises(ValueError, match="without random draws"):
+            model.condition(x, y)
+        return
+    assert not model.condition(x, y).training
+    bound = model.elbo(x, y).detach()
+    torch.testing.assert_close(model.natural_step(x, y, step_size=0.5), bound, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(model.elbo(x, y).detach(), bound, rtol=1e-9, atol=1e-9)
+    if name == "gaussian":
+        exact = WeightSpaceGP(model.covar_module, model.likelihood).condition(x, y)
+        torch.testing.assert_close(bound, exact.log_marginal_likelihood().detach())
+        torch.testing.assert_close(model.posterior(x).variance, exact.posterior(x).variance.detach())
+
+
 def test_a_natural_step_is_that_of_gpytorch():
     """NGD on a NaturalVariationalDistribution goes the same way."""
     x, y = rows()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple, Self
+from collections.abc import Callable
+from typing import Any, NamedTuple, Self, TypeVar
 
 import gpytorch
 import torch
@@ -95,6 +97,8 @@ def _of_softmax(likelihood: SoftmaxLikelihood, y: Tensor, mean: Tensor, variance
 
 
 _SMALLEST_STEP = 1e-9
+_MOST_STEPS, _SHORTEST = 500, 1e-3
+"""Steps of an ascent, and how short they are at least."""
 
 
 class GaussianWeights:
@@ -234,6 +238,68 @@ class GaussianWeights:
                 size *= 0.5
                 if size < _SMALLEST_STEP:
                     raise
+
+
+@dataclasses.dataclass(frozen=True)
+class Sites:
+    """What rows say of functions whose weights have a distribution: a bound, and its gradients in their moments.
+
+    :param bound: the lower bound of the log evidence.
+    :param d_mean: by the means of the functions, (N,) or (C, N).
+    :param d_variance: by their variances.
+    """
+
+    weights: GaussianWeights
+    bound: float
+    d_mean: Tensor
+    d_variance: Tensor
+
+
+SitesKind = TypeVar("SitesKind", bound=Sites)
+
+
+@torch.no_grad()
+def natural_ascent(
+    start: GaussianWeights, features: Tensor, sites: Callable[[GaussianWeights], SitesKind], precision: float
+) -> SitesKind:
+    r"""The distribution of weights with the largest bound, by steps in the natural gradient.
+
+    .. math:: \theta \leftarrow (1 - \rho)\, \theta + \rho \, (\theta_0 + \textstyle\sum_i \theta_i), \qquad
+        \theta_i = \big(d_{\mu i} - 2 d_{vi} \mu_i, \; -2 d_{vi}\big)
+
+    with natural parameters :math:`\theta` of the weights, :math:`\theta_0` of their prior, and those of the sites of
+    all rows: every step is a regression with known noise. Steps are halved until the bound rises.
+
+    :param features: (N, D), or (C, N, D).
+    :param sites: what rows say of functions with these weights; a ValueError where there is nothing to say.
+    :param precision: the ascent ends where the bound rises by less than that, relatively.
+    """
+    now = sites(start)
+    for _ in range(_MOST_STEPS):
+        target, size, gain = now.weights.target(features, now.d_mean, now.d_variance), 1.0, -math.inf
+        slack = precision * max(1.0, abs(now.bound))
+        while gain < -slack and size >= _SHORTEST:
+            new = _sites_after(now.weights, target, size, sites)
+            gain, size = -math.inf if new is None else new.bound - now.bound, 0.5 * size
+        if new is not None and gain > 0.0:
+            now = new
+        if gain <= slack:
+            break
+    return now
+
+
+def _sites_after(
+    weights: GaussianWeights,
+    target: tuple[Tensor, Tensor],
+    size: float,
+    sites: Callable[[GaussianWeights], SitesKind],
+) -> SitesKind | None:
+    """The sites after a step, or None where these say nothing."""
+    try:
+        found = sites(weights.stepped(target, size))
+    except ValueError:
+        return None
+    return found if math.isfinite(found.bound) else None
 
 
 class WeightDistribution(GaussianPosterior):

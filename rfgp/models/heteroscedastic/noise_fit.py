@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from gpytorch.means import Mean
@@ -12,15 +14,14 @@ from torch import Tensor
 
 from ...approximation.hooks.feature_operator import FeatureLinearOperator
 from ...approximation.hooks.noisy_features import NoisyFeaturesLinearOperator
-from ...inference.latent.variational import GaussianWeights, expected_log_likelihood
+from ...inference.latent.variational import GaussianWeights, Sites, expected_log_likelihood, natural_ascent
+from ...likelihoods import LogVarianceLikelihood
 from ..target_moments import target_moments
 from ..variational.strategy import FunctionParts
 
-_STEPS = 500
 _PRECISION = 1e-10
 _ROUNDING = 10.0 * torch.finfo(torch.float64).eps
 """Errors of the matrix of a regression, relative to its trace, at most."""
-_SMALLEST_STEP = 1e-3
 
 
 class TrainingParts(NamedTuple):
@@ -54,46 +55,20 @@ class TrainingParts(NamedTuple):
         return -0.5 * float(total), (errors.square() + variance).sqrt()
 
 
-class NoiseFit(NamedTuple):
-    """A distribution of the weights of log noise, its bound, and the gradients in the moments, (N,) or (T, N)."""
+@dataclasses.dataclass(frozen=True)
+class NoiseFit(Sites):
+    """A distribution of the weights of log noise with its bound, and the noise variances (N,) or (N, T) of it."""
 
-    weights: GaussianWeights
     noise: Tensor
-    bound: float
-    d_mean: Tensor
-    d_variance: Tensor
 
 
-def best_fit(at: TrainingParts, likelihood: Any, start: GaussianWeights) -> NoiseFit:
+def best_fit(at: TrainingParts, likelihood: LogVarianceLikelihood, start: GaussianWeights) -> NoiseFit:
     """The distribution of the weights of log noise that maximizes the bound, by steps from a start."""
-    now = _step(at, likelihood, start)
-    for _ in range(_STEPS):
-        target, size = now.weights.target(at.noise.features, now.d_mean, now.d_variance), 1.0
-        tolerance = _PRECISION * max(1.0, abs(now.bound))
-        gain = -math.inf
-        while gain < -tolerance and size >= _SMALLEST_STEP:
-            new = _step_or_none(at, likelihood, now.weights, target, size)
-            gain, size = -math.inf if new is None else new.bound - now.bound, 0.5 * size
-        if new is not None and gain > 0.0:
-            now = new
-        if gain <= tolerance:
-            break
-    return now
-
-
-def _step_or_none(
-    at: TrainingParts, likelihood: Any, weights: GaussianWeights, target: tuple[Tensor, Tensor], size: float
-) -> NoiseFit | None:
-    """The same as :meth:`_step` after a step, or None where it leads to weights or noise without a regression."""
-    try:
-        fit = _step(at, likelihood, weights.stepped(target, size))
-    except ValueError:
-        return None
-    return fit if math.isfinite(fit.bound) else None
+    return natural_ascent(start, at.noise.features, functools.partial(_sites, at, likelihood), _PRECISION)
 
 
 @torch.no_grad()
-def _step(at: TrainingParts, likelihood: Any, weights: GaussianWeights) -> NoiseFit:
+def _sites(at: TrainingParts, likelihood: LogVarianceLikelihood, weights: GaussianWeights) -> NoiseFit:
     """The bound for a distribution of the weights of log noise, and its gradient in the moments of log noise."""
     mean, variance = at.noise.moments(weights)
     observed = at.by_row(at.observed)
@@ -103,7 +78,7 @@ def _step(at: TrainingParts, likelihood: Any, weights: GaussianWeights) -> Noise
     d_mean, d_variance = torch.zeros_like(mean), torch.zeros_like(mean)
     d_mean[observed], d_variance[observed] = expected.d_mean, expected.d_variance
     bound = evidence - 0.25 * float(variance[observed].sum()) - float(weights.kl_divergence.sum())
-    return NoiseFit(weights, noise.to(at.x), bound, d_mean, d_variance)
+    return NoiseFit(weights, bound, d_mean, d_variance, noise.to(at.x))
 
 
 def least_noise(y: Tensor, mean: Mean, x: Tensor, prior: FeatureLinearOperator) -> Tensor:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import functools
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import gpytorch
 import torch
@@ -27,11 +29,20 @@ from ..._support.gpytorch_names import OneDimensionalLikelihood
 from ...approximation import with_features
 from ...approximation.reference_tensor import reference_tensor
 from ...inference.latent.latent_terms import possible_targets
-from ...inference.latent.variational import GaussianWeights, expected_log_likelihood, expected_log_probabilities
+from ...inference.latent.variational import (
+    GaussianWeights,
+    Sites,
+    expected_log_likelihood,
+    expected_log_probabilities,
+    is_deterministic,
+    natural_ascent,
+)
 from ...kernels.observation import check_observed_mean
 from ...likelihoods import ComplexGaussianLikelihood, LogVarianceLikelihood, SeveralFunctionsLikelihood
-from .strategy import WeightSpaceVariationalStrategy
+from .strategy import FunctionParts, WeightSpaceVariationalStrategy
 
+_PRECISION = 1e-12
+"""How little the bound rises, relatively, where the best weights are found."""
 _DISTRIBUTIONS = {"full": CholeskyVariationalDistribution, "diagonal": MeanFieldVariationalDistribution}
 _REFUSED = (
     ComplexGaussianLikelihood,
@@ -39,6 +50,13 @@ _REFUSED = (
     FixedNoiseGaussianLikelihood,
     MultitaskGaussianLikelihood,
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class RowSites(Sites):
+    """The sites of rows, with the sum of their expected log likelihoods, (), and its graph."""
+
+    expected: Tensor
 
 
 class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
@@ -151,6 +169,34 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
         target = weights.target(at.features, scale * found.d_mean, scale * found.d_variance)
         self.set_weights(weights.stepped(target, step_size))
         return scale * found.value.detach() - weights.kl_divergence.sum()
+
+    def condition(self, x: Tensor, y: Tensor) -> Self:
+        """Find the best distribution of the weights, with the parameters as they are, and leave training mode.
+
+        :param x: inputs (N, d).
+        :param y: targets (N,), or labels.
+        :raises ValueError: for bad data, and for a likelihood whose bound is estimated by random draws.
+        """
+        x = checks.columns(x)
+        if not is_deterministic(self.likelihood):
+            raise ValueError(
+                f"expected a likelihood without random draws for condition, got {type(self.likelihood).__name__}; call "
+                "natural_step(x, y) several times, or rfgp.fit"
+            )
+        labels = self.checked_targets(x, y)
+        with torch.no_grad():
+            at = self.variational_strategy.at(x)
+            self.set_weights(self.best(at, labels, self.weights()).weights)
+        return self.eval()
+
+    def best(self, at: FunctionParts, y: Tensor, start: GaussianWeights) -> RowSites:
+        """The distribution of the weights with the largest bound, given checked targets (N,), by steps from a start."""
+        return natural_ascent(start, at.features, functools.partial(self._sites, at, y), _PRECISION)
+
+    def _sites(self, at: FunctionParts, y: Tensor, weights: GaussianWeights) -> RowSites:
+        found = expected_log_likelihood(self.likelihood, y, *at.moments(weights))
+        bound = float(found.value.detach() - weights.kl_divergence.sum())
+        return RowSites(weights, bound, found.d_mean, found.d_variance, found.value)
 
     def weights(self) -> GaussianWeights:
         """The distribution of the weights by its natural parameters, in float64."""
