@@ -109,6 +109,12 @@ class RandomFeatureKernel(CheckedKernel, CheckedState, Kernel, abc.ABC):
             check_no_operator(operator)
         return reference_tensor(self).new_ones(1, 1)
 
+    @property
+    def scale_shape(self) -> torch.Size:
+        """The batch shape of the output scale."""
+        factor = self.output_factor()
+        return factor.shape[:-2] if isinstance(factor, Tensor) else factor.batch_shape
+
     def summands(self) -> list[Any]:
         """The kernels with features that add up to this one."""
         return [self]

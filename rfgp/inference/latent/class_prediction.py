@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from ..local.rows import LocalRows
 from ..local.system_regression import SystemCovariance
 from ..posterior.posterior import WeightPosterior
 from .local_laplace import columns_of, side_by_side, sites_of
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 _FEW, _BYTES = 128, 2**23
 """So many points are looked at once, or as many as have covariances of near rows of so many bytes, in the cache."""
@@ -44,7 +47,9 @@ class ClassConditioning(LocalConditioning):
     :param rows: with columns for targets, f - m (Q), slope b (Q), and the curvature of the terms in blocks.
     """
 
-    def __init__(self, kernel: Any, rows: LocalRows, num_neighbors: int | None, num_functions: int) -> None:
+    def __init__(
+        self, kernel: RandomFeatureKernel, rows: LocalRows, num_neighbors: int | None, num_functions: int
+    ) -> None:
         super().__init__(kernel, rows, num_neighbors)
         self.num_functions = num_functions
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import torch
 from gpytorch.means import Mean, MultitaskMean
@@ -21,6 +21,9 @@ from ..posterior.posterior import GaussianPosterior
 from ..posterior.products import feature_product
 from ..sums.recomputation import recomputed_by_chunk
 from .latent_terms import LatentLikelihood, TaskFunctions
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 """Checked inputs (N, d) and targets (N,) or (N, T), which can be gone through again and again."""
@@ -63,7 +66,9 @@ class LatentFunctions:
     :param dtype: the dtype of Gram products; None for float64, or float32 for chunks of small curvature.
     """
 
-    def __init__(self, kernel: Any, mean: Mean, likelihood: LatentLikelihood, dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self, kernel: RandomFeatureKernel, mean: Mean, likelihood: LatentLikelihood, dtype: torch.dtype | None = None
+    ) -> None:
         self.kernel, self.mean, self.likelihood, self.dtype = kernel, mean, likelihood, dtype
 
     @functools.cached_property
@@ -247,7 +252,7 @@ def functions_of_cells(functions: LatentFunctions) -> LatentFunctions:
     latent = functions.likelihood
     if not isinstance(latent, TaskFunctions):
         return functions
-    kernel = CellKernel(functions.kernel)
+    kernel = cast("RandomFeatureKernel", CellKernel(functions.kernel))  # with the features and covariances of one
     return LatentFunctions(kernel, CellMean(functions.mean, latent.num_functions), latent.cell, functions.dtype)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from ..sums.recomputation import gradients_of_chunks, recomputed
 from .laplace import LatentFunctions
 from .latent_terms import Terms, signed_parts
 from .newton import NewtonSearch, Point
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 
 class Block(NamedTuple):
@@ -42,7 +45,7 @@ class BlockPrior:
 
     @classmethod
     @torch.no_grad()
-    def of_rows(cls, kernel: Any, x: Tensor, parts: Sequence[Tensor], num_functions: int) -> BlockPrior:
+    def of_rows(cls, kernel: RandomFeatureKernel, x: Tensor, parts: Sequence[Tensor], num_functions: int) -> BlockPrior:
         """That of rows x (N, d) with these numbers in each block."""
         process = ResidualProcess(kernel)
         kept = 2 if num_functions == 1 else 1 + 2 * num_functions

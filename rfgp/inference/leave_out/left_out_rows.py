@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +29,7 @@ _HELD = 16
 class RefittedGroup:
     """The functions of one draw of the weights without a group of more values than weights."""
 
-    def __init__(self, draw: Any, posterior: GaussianPosterior) -> None:
+    def __init__(self, draw: LeftOutRows, posterior: GaussianPosterior) -> None:
         self.draw, self.posterior = draw, posterior
 
     def prediction(self, chosen: Tensor) -> FunctionPrediction:

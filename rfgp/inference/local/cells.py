@@ -195,7 +195,7 @@ class CellResidual(ResidualProcess):
     :param outputs: the covariance of the outputs, (T, T).
     """
 
-    def __init__(self, kernel: Any, outputs: Tensor, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, kernel: RandomFeatureKernel, outputs: Tensor, dtype: torch.dtype = torch.float64) -> None:
         super().__init__(kernel, dtype)
         self.outputs = outputs.to(dtype)
 

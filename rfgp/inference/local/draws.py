@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -11,6 +11,9 @@ from ..._support import checks
 from ...linalg.cholesky_factor import factor_of
 from ..posterior.draws import FunctionDraws
 from .prediction import LocalConditioning
+
+if TYPE_CHECKING:
+    from .regression import LocalRegression
 
 _ROUNDING = 0.6
 """The values of a draw are remembered up to this power of the rounding of the dtype of the inputs."""
@@ -71,7 +74,7 @@ class LocalDraws(FunctionDraws):
     They have the means and covariances of the posterior. Later evaluations agree with earlier ones. Without gradients.
     """
 
-    def __init__(self, regression: Any, weights: Tensor) -> None:
+    def __init__(self, regression: LocalRegression, weights: Tensor) -> None:
         self._regression, self._conditioning = regression, regression.conditioning()
         self._weights = regression.factor().scalar_weights(weights).squeeze(-2).detach()
         self._residual = ResidualDraws(self._conditioning, weights.shape[-1])

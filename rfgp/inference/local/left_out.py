@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,6 +24,9 @@ from .regression import LocalRegression
 from .residual import ResidualProcess
 from .rows import LocalRows
 from .system_regression import SystemRegression
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 _LARGEST_INVERSE = 100.0
 """The norm of Q^-1 Q_0 from which on the digits of a group are taken from all other rows."""
@@ -212,7 +215,9 @@ class LeftOutBlocks(FunctionsWithoutRows):
 class _ConditioningWithout(LocalConditioning):
     """The residual at rows (g, m) given that of the nearest rows of other groups."""
 
-    def __init__(self, kernel: Any, rows: LocalRows, num_neighbors: int, numbers: Tensor, together: int) -> None:
+    def __init__(
+        self, kernel: RandomFeatureKernel, rows: LocalRows, num_neighbors: int, numbers: Tensor, together: int
+    ) -> None:
         super().__init__(kernel, rows, num_neighbors, together=together)
         size = numbers.shape[-1]
         self.given = min(num_neighbors, len(rows.x) - size)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -12,6 +12,9 @@ from ..posterior.point_predictor import PointMoments
 from .prediction import LocalConditioning
 from .regression import LocalRegression
 from .system_regression import SystemRegression
+
+if TYPE_CHECKING:
+    from ..posterior.posterior import GaussianPosterior
 
 _ROWS = 4096
 _SMALLEST_NOISE = 3e-4
@@ -28,7 +31,9 @@ class LocalPoints:
     """
 
     @torch.no_grad()
-    def __init__(self, regression: LocalRegression | SystemRegression, posterior: Any, dtype: torch.dtype) -> None:
+    def __init__(
+        self, regression: LocalRegression | SystemRegression, posterior: GaussianPosterior, dtype: torch.dtype
+    ) -> None:
         self.regression, self.posterior, self.dtype = regression.detached(), posterior, dtype
         self._input_dtype = next(iter(regression.kernel.parameters())).dtype
         self._moments: Any = self.regression.point_moments

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,8 @@ from .residual import Conditional, ResidualProcess
 from .rows import LocalRows
 
 if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from .cells import CellKernel
     from .systems import LocalSystems
 
 
@@ -67,7 +69,7 @@ class LocalConditioning:
 
     def __init__(
         self,
-        kernel: Any,
+        kernel: RandomFeatureKernel | CellKernel,
         rows: LocalRows,
         num_neighbors: int | None,
         dtype: torch.dtype = torch.float64,

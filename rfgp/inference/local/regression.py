@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from gpytorch.means import Mean
@@ -30,6 +30,9 @@ from .prediction import LocalConditioning, LocalFeatures
 from .residual import ResidualProcess
 from .rows import LocalRows
 from .systems import OneOutput
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 
 class WhitenedNoise(NoiseModel):
@@ -143,10 +146,16 @@ class LocalRegression(Regression):
     Source: errata, identity 7 of the last section.
     """
 
+    kernel: RandomFeatureKernel
     has_point_predictor: ClassVar[bool] = False
 
     def __init__(
-        self, kernel: Any, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None = None
+        self,
+        kernel: RandomFeatureKernel,
+        mean: Mean,
+        noise: NoiseModel,
+        rows: LocalRows,
+        num_neighbors: int | None = None,
     ) -> None:
         super().__init__(kernel, mean, noise)
         self.local, self.num_neighbors = rows, num_neighbors

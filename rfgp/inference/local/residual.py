@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from linear_operator import to_dense
@@ -11,6 +11,10 @@ from torch.func import functional_call
 
 from ...linalg.cholesky_factor import factor_of
 from ..posterior.draws import detached
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from .cells import CellKernel
 
 
 class Conditional(NamedTuple):
@@ -29,7 +33,7 @@ class Conditional(NamedTuple):
 class _InFloat64(torch.nn.Module):
     """Values and features of a kernel in float64, whatever the dtype of its tensors and inputs; differentiable."""
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: RandomFeatureKernel | CellKernel) -> None:
         super().__init__()
         self.kernel = kernel
 
@@ -70,7 +74,7 @@ class ResidualProcess:
     :param dtype: of covariances; features are made in float64.
     """
 
-    def __init__(self, kernel: Any, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, kernel: RandomFeatureKernel | CellKernel, dtype: torch.dtype = torch.float64) -> None:
         self.kernel, self.exact, self.dtype = kernel, kernel.exact_kernel, dtype
         self._accurate = _InFloat64(kernel)
         if dtype == torch.float32:

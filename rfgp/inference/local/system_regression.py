@@ -50,12 +50,13 @@ class SystemRegression(Regression):
     with independent functions g. What the functions are, and how outputs follow from them, the systems say.
     """
 
+    kernel: RandomFeatureKernel
     has_point_predictor: ClassVar[bool] = False
 
     def __init__(
         self, systems: LocalSystems, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None
     ) -> None:
-        super().__init__(systems.kernel, mean, noise)
+        super().__init__(cast("RandomFeatureKernel", systems.kernel), mean, noise)
         self.systems, self.local, self.num_neighbors = systems, rows, num_neighbors
 
     def detached(self) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from gpytorch.means import Mean, MultitaskMean, ZeroMean
@@ -17,6 +17,9 @@ from .factor import OutputFactor
 from .posterior import GaussianPosterior
 from .regression import Regression
 
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
+
 
 class PlaneFeatures:
     r"""A kernel with features as one of two real outputs, the real and the imaginary part of a complex function.
@@ -29,7 +32,7 @@ class PlaneFeatures:
     is_complex = False
     has_output_factor = True
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: RandomFeatureKernel) -> None:
         self.kernel = kernel
 
     def __getattr__(self, name: str) -> Any:
@@ -85,7 +88,7 @@ class ComplexRegression(Regression):
 
     has_point_predictor: ClassVar[bool] = False
 
-    def __init__(self, kernel: Any, mean: Mean, noise: NoiseModel, has_grid: bool = False) -> None:
+    def __init__(self, kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel, has_grid: bool = False) -> None:
         both = mean if isinstance(mean, MultitaskMean) else MultitaskMean([mean, ZeroMean()], num_tasks=2)
         super().__init__(PlaneFeatures(kernel), both, noise, has_grid=has_grid)
 
@@ -109,7 +112,7 @@ class ComplexRegression(Regression):
             mean, covariance_root=root, has_real_weights=True, diagonal=real + imaginary, pseudo_diagonal=pseudo
         )
 
-    def leverages(self, x: Tensor, posterior: Any) -> Tensor:
+    def leverages(self, x: Tensor, posterior: GaussianPosterior) -> Tensor:
         """The posterior variances of the complex function at inputs (N, d), without what the features lack, (N,)."""
         return super().leverages(x, posterior).unflatten(-1, (-1, 2)).sum(-1)
 

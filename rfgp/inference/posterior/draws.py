@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
@@ -13,6 +13,9 @@ from ..._support import checks
 from ..._support.gpytorch_names import forget_priors
 from .factor import OutputFactor
 from .posterior import GaussianPosterior
+
+if TYPE_CHECKING:
+    from .regression import Regression
 
 
 class FunctionDraws(abc.ABC):
@@ -33,7 +36,7 @@ class FunctionDraws(abc.ABC):
 class FeatureDraws(FunctionDraws):
     """The functions of draws (..., K, S) of the weights, by one product with the features of all inputs."""
 
-    def __init__(self, regression: Any, weights: Tensor) -> None:
+    def __init__(self, regression: Regression, weights: Tensor) -> None:
         self.regression, self.weights = regression, weights
 
     def __call__(self, x: Tensor) -> Tensor:

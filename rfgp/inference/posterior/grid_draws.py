@@ -10,6 +10,7 @@ from torch import Tensor
 from ..._support import checks
 from ...linalg.frequency_grid import series_of_weights
 from ...linalg.trigonometric_series import TrigonometricSeries
+from ..sums.grid_statistics import grid_of
 from ..sums.mean_basis import mean_values
 from .draws import FeatureDraws
 
@@ -36,7 +37,7 @@ class GridDraws(FeatureDraws):
 
     def _at(self, points: Tensor) -> Tensor | None:
         """The functions at points (N, d), (..., N, T, S); None where they are no faster as series."""
-        grid = self.regression.kernel.frequency_grid
+        grid, _ = grid_of(self.regression.kernel)
         phases = grid.phases(points)
         parts = [values for series in self._series if (values := series.values(phases)) is not None]
         if not parts:
@@ -49,13 +50,13 @@ class GridDraws(FeatureDraws):
     @functools.cached_property
     def _columns(self) -> Tensor:
         """The weights of plain cosines and sines for every class, output and function, (n, ..., T, S)."""
-        kernel = self.regression.kernel
+        _, amplitudes = grid_of(self.regression.kernel)
         weights = self.regression.factor().scalar_weights(self.weights)
-        return (kernel.summed_amplitudes.unsqueeze(-1).unsqueeze(-1) * weights).movedim(-3, 0)
+        return (amplitudes.unsqueeze(-1).unsqueeze(-1) * weights).movedim(-3, 0)
 
     @functools.cached_property
     def _series(self) -> list[TrigonometricSeries]:
-        orders = self.regression.kernel.frequency_grid.orders
+        orders = grid_of(self.regression.kernel)[0].orders
         half = tuple(orders.abs().amax(0).tolist())
         parts = self._columns.flatten(1).split(_SERIES, dim=-1)
         return [TrigonometricSeries(series_of_weights(part, orders), half) for part in parts]

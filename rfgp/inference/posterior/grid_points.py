@@ -11,6 +11,7 @@ from torch import Tensor
 from ..._support import checks
 from ...linalg.frequency_grid import cross_of_lags, gram_of_lags, half_of, lag_half, series_of_weights
 from ...linalg.trigonometric_series import TrigonometricSeries
+from ..sums.grid_statistics import grid_of
 from .point_predictor import PointMoments, PointPredictor, weights_by_output
 from .posterior import GaussianPosterior
 from .regression import Regression
@@ -33,8 +34,7 @@ class GridPointPredictor(PointPredictor):
     @torch.no_grad()
     def __init__(self, regression: Regression, posterior: GaussianPosterior, dtype: torch.dtype) -> None:
         super().__init__(regression, posterior, dtype)
-        kernel = regression.kernel
-        grid, amplitudes = kernel.frequency_grid, kernel.summed_amplitudes
+        grid, amplitudes = grid_of(regression.kernel)
         self._grid = grid.clone()
         weights, variance = weights_by_output(self._factor, posterior), posterior.point_variance(self._factor)
         series = [_of_weights(amplitudes * column, grid.orders) for column in weights.mT]
@@ -95,11 +95,10 @@ class WidePointPredictor(PointPredictor):
     @torch.no_grad()
     def __init__(self, regression: Regression, posterior: WidePosterior, dtype: torch.dtype) -> None:
         super().__init__(regression, posterior, dtype)
-        kernel = regression.kernel
-        grid = kernel.frequency_grid
+        grid, amplitudes = grid_of(regression.kernel)
         self._grid = grid.clone()
         scaled = self._factor.scalar_weights(torch.cat([posterior.mean, posterior.root], dim=-1)).squeeze(-2)
-        weights = kernel.summed_amplitudes.unsqueeze(-1) * scaled
+        weights = amplitudes.unsqueeze(-1) * scaled
         self._series = TrigonometricSeries(series_of_weights(weights, grid.orders), half_of(grid.orders))
         self._near_and_far = self._residual(torch.cat([grid.middle, grid.far]).to(dtype))
 

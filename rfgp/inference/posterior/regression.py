@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
 from gpytorch.means import Mean
@@ -18,7 +18,7 @@ from ...likelihoods import ComplexNormal, MultitaskMultivariateNormal, Multivari
 from ...linalg import accurate_dtype, dense_evidence, joined, row_chunks
 from ..noise import NoiseModel
 from ..noise.base import residual_columns
-from ..sums.grid_statistics import is_wide
+from ..sums.grid_statistics import grid_of, is_wide
 from ..sums.mean_basis import basis, coefficients, constant_part, mean_values
 from ..sums.residual_pass import ResidualPass, TrainingRows
 from ..sums.statistics import with_amplitudes
@@ -30,6 +30,9 @@ from .grid_draws import GridDraws
 from .normal_equations import Equations
 from .posterior import GaussianPosterior
 from .wide_grid import WideEquations
+
+if TYPE_CHECKING:
+    from ..sums.accumulation import SummedKernel
 
 
 class Regression:
@@ -43,7 +46,12 @@ class Regression:
     """Whether means and variances at single points follow from weights and features alone."""
 
     def __init__(
-        self, kernel: Any, mean: Mean, noise: NoiseModel, has_trace: bool = False, has_grid: bool = False
+        self,
+        kernel: SummedKernel,
+        mean: Mean,
+        noise: NoiseModel,
+        has_trace: bool = False,
+        has_grid: bool = False,
     ) -> None:
         self.kernel, self.mean, self.noise = kernel, mean, noise
         self.has_trace, self.has_grid = has_trace, has_grid
@@ -65,13 +73,13 @@ class Regression:
     def _equations(self, sums: SufficientStatistics, factor: OutputFactor, tracks: bool = False) -> Equations:
         coefficients = self._coefficients(sums.targets.cross.device)
         if self.is_wide:
-            return WideEquations(self.noise, sums, self.kernel.summed_amplitudes, factor, coefficients)
+            return WideEquations(self.noise, sums, grid_of(self.kernel)[1], factor, coefficients)
         return self.noise.equations(sums, factor, coefficients, tracks)
 
     def of_features(self, statistics: SufficientStatistics) -> SufficientStatistics:
         """The statistics of the features, from those of plain cosines and sines, which those of a wide grid stay."""
-        has_dense_grid = self.has_grid and not self.is_wide
-        return with_amplitudes(statistics, self.kernel.summed_amplitudes) if has_dense_grid else statistics
+        amplitudes = self.kernel.summed_amplitudes if self.has_grid and not self.is_wide else None
+        return statistics if amplitudes is None else with_amplitudes(statistics, amplitudes)
 
     def _coefficients(self, device: torch.device) -> Tensor:
         """The coefficients of the mean function in the columns behind the targets."""
@@ -246,7 +254,7 @@ class FeaturesAt:
     :param x: the inputs, (..., N, d), of which a copy is taken.
     """
 
-    def __init__(self, kernel: Any, x: Tensor) -> None:
+    def __init__(self, kernel: SummedKernel, x: Tensor) -> None:
         self.kernel, self.x, self.tracks = kernel, x.clone(), torch.is_grad_enabled()
         self._whole: Tensor | None = None
 

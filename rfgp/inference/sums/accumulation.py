@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
 from torch import Tensor
@@ -17,33 +17,16 @@ from .statistics import GramStatistics
 from .sufficient_statistics import SufficientStatistics
 from .training_residual import TrainingResidual
 
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ..posterior.complex_regression import PlaneFeatures
 
-class ScalarFeatures(Protocol):
-    """The protocol of kernels with scalar features, such as those made by :func:`rfgp.approximate`."""
-
-    @property
-    def is_complex(self) -> bool:
-        """Whether the features are complex."""
-
-    @property
-    def num_scalar_features(self) -> int:
-        """The number D of features; a ValueError where a map waits for its first inputs."""
-
-    def scalar_features(self, x: Tensor) -> Tensor:
-        """The features (..., N, D) of inputs (..., N, d)."""
-
-    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """The parameters that the features depend on."""
-
-    def parameters(self) -> Iterator[torch.nn.Parameter]:
-        """All parameters."""
-
-    def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
-        """The parameters that sums over rows depend on."""
+    SummedKernel: TypeAlias = RandomFeatureKernel | PlaneFeatures
+    """What has the features that are summed: a kernel, or one whose complex features are two real outputs."""
 
 
 def accumulate(
-    kernel: ScalarFeatures,
+    kernel: SummedKernel,
     noise: NoiseModel,
     x: Tensor,
     rows: Rows,
@@ -125,7 +108,7 @@ class SecondPass:
 
     def __init__(
         self,
-        kernel: ScalarFeatures,
+        kernel: SummedKernel,
         noise: NoiseModel,
         total: SufficientStatistics,
         residual: TrainingResidual | None = None,
@@ -159,9 +142,7 @@ class SecondPass:
             return torch.autograd.grad(aligned.differentiable(), of_groups, of_sums)
 
 
-def _maker(
-    kernel: ScalarFeatures, grid: FrequencyGrid | PlainFeatures | None, residual: TrainingResidual | None
-) -> Make:
+def _maker(kernel: SummedKernel, grid: FrequencyGrid | PlainFeatures | None, residual: TrainingResidual | None) -> Make:
     """What makes features of inputs, or phases for a grid, and adds to rows what the features lack."""
 
     if isinstance(grid, FrequencyGrid):
@@ -175,7 +156,7 @@ def _maker(
     return make
 
 
-def _width(kernel: ScalarFeatures, x: Tensor) -> int:
+def _width(kernel: SummedKernel, x: Tensor) -> int:
     """The number of features, whose maps are made where they wait for their first inputs."""
     try:
         return kernel.num_scalar_features
@@ -190,7 +171,7 @@ def _itemsize(total: SufficientStatistics, x: Tensor) -> int:
 
 
 def _empty(
-    kernel: ScalarFeatures,
+    kernel: SummedKernel,
     grid: FrequencyGrid | PlainFeatures | None,
     noise: NoiseModel,
     width: int,

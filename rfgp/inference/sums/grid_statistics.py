@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import torch
 from torch import Tensor
@@ -21,12 +21,13 @@ from .target_sums import TargetSums
 
 if TYPE_CHECKING:
     from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from .accumulation import SummedKernel
 
 MOST_DENSE = 4001
 """More features of one output on a grid have no dense matrices."""
 
 
-def is_wide(kernel: Any, noise: NoiseModel | None) -> bool:
+def is_wide(kernel: SummedKernel, noise: NoiseModel | None) -> bool:
     """Whether a kernel is one grid of one real output with more features than dense matrices are formed for."""
     if noise is None or noise.num_systems * noise.num_outputs > 1 or noise.is_complex:
         return False
@@ -34,7 +35,15 @@ def is_wide(kernel: Any, noise: NoiseModel | None) -> bool:
     return is_plain and kernel.num_scalar_features > MOST_DENSE
 
 
-def check_not_wide(kernel: Any, noise: NoiseModel | None, what: str) -> None:
+def grid_of(kernel: SummedKernel) -> tuple[FrequencyGrid, Tensor]:
+    """The grid of a kernel, and the amplitudes (D,) of its features; a ValueError for other features."""
+    grid, amplitudes = kernel.frequency_grid, kernel.summed_amplitudes
+    if grid is None or amplitudes is None:
+        raise ValueError('expected the features of a frequency grid, got others; use method="fourier_grid"')
+    return grid, amplitudes
+
+
+def check_not_wide(kernel: SummedKernel, noise: NoiseModel | None, what: str) -> None:
     """Raise a ValueError where something needs the dense matrices that a wide grid has not."""
     if is_wide(kernel, noise):
         raise refused(what, kernel.num_scalar_features)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,11 +13,13 @@ from ..posterior.factor import OutputFactor
 from ..posterior.normal_equations import NormalEquations, WeightedSums
 from ..posterior.posterior import refined_mean
 from ..posterior.products import feature_product, transposed_product
-from .accumulation import ScalarFeatures
 from .recomputation import recomputed_by_chunk
 from .rows import Part, Rows
 from .statistics import GramStatistics
 from .sufficient_statistics import SufficientStatistics
+
+if TYPE_CHECKING:
+    from .accumulation import SummedKernel
 
 
 class TrainingRows(NamedTuple):
@@ -53,7 +55,7 @@ class ResidualPass:
 
     def __init__(
         self,
-        kernel: ScalarFeatures,
+        kernel: SummedKernel,
         factor: OutputFactor,
         data: TrainingRows,
         basis: Callable[[Tensor], Tensor],

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from .rows import Rows
+
+if TYPE_CHECKING:
+    from .accumulation import SummedKernel
 
 
 class TrainingResidual(abc.ABC):
@@ -22,7 +25,7 @@ class TrainingResidual(abc.ABC):
         """Rows of noise variances (N,) with room for what is added chunk by chunk."""
 
     @abc.abstractmethod
-    def added(self, kernel: Any, x: Tensor, rows: Rows) -> Rows:
+    def added(self, kernel: SummedKernel, x: Tensor, rows: Rows) -> Rows:
         """A chunk of prepared rows with what the variance adds."""
 
 
@@ -35,8 +38,8 @@ class TraceResidual(TrainingResidual):
     def prepared(self, rows: Rows, variances: Tensor) -> Rows:
         return rows._replace(targets=torch.nn.functional.pad(rows.targets, (0, 1)))
 
-    def added(self, kernel: Any, x: Tensor, rows: Rows) -> Rows:
-        root = (kernel.residual_variance(x) / kernel.total_outputscale).sqrt()
+    def added(self, kernel: SummedKernel, x: Tensor, rows: Rows) -> Rows:
+        root = (_residual_variance(kernel, x) / kernel.total_outputscale).sqrt()
         return rows._replace(targets=torch.cat([rows.targets[:, :-1], root.unsqueeze(-1).to(rows.targets)], dim=-1))
 
 
@@ -48,10 +51,20 @@ class NoiseResidual(TrainingResidual):
     def prepared(self, rows: Rows, variances: Tensor) -> Rows:
         return rows._replace(weights=1.0 / variances)
 
-    def added(self, kernel: Any, x: Tensor, rows: Rows) -> Rows:
+    def added(self, kernel: SummedKernel, x: Tensor, rows: Rows) -> Rows:
         weights = rows.all_weights().squeeze(-1)
-        variances = 1.0 / weights + kernel.residual_variance(x).double()
+        variances = 1.0 / weights + _residual_variance(kernel, x).double()
         return rows._replace(weights=1.0 / variances, log_noise=variances.log())
+
+
+def _residual_variance(kernel: SummedKernel, x: Tensor) -> Tensor:
+    variance: Tensor | None = kernel.residual_variance(x)
+    if variance is None:
+        raise ValueError(
+            "expected features that leave variance over for residual, such as landmarks or a truncated series, got "
+            'others, which estimate the whole kernel; use residual="none"'
+        )
+    return variance
 
 
 RESIDUALS: dict[str, TrainingResidual | None] = {"none": None, "vfe": TraceResidual(), "fitc": NoiseResidual()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import gpytorch
 import torch
@@ -24,6 +24,9 @@ from ..weight_space import WeightSpaceGP
 from ..weight_space.predictor import log_evidence
 from ..weight_space.row_summation import check_rows
 from .noise_fit import NoiseFit, TrainingParts, best_fit, least_noise
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 
 class HeteroscedasticGP(torch.nn.Module):
@@ -77,7 +80,7 @@ class HeteroscedasticGP(torch.nn.Module):
         self.bound: float | None = None
 
     @property
-    def covar_module(self) -> Any:
+    def covar_module(self) -> RandomFeatureKernel:
         """The kernel of the function."""
         return self.function.covar_module
 
@@ -237,11 +240,12 @@ class HeteroscedasticGP(torch.nn.Module):
             raise
 
 
-def _num_outputs(kernel: Any) -> int:
-    return int(kernel.output_factor().num_outputs) if kernel.has_output_factor else 1
+def _num_outputs(kernel: RandomFeatureKernel) -> int:
+    factor = kernel.output_factor()
+    return 1 if isinstance(factor, Tensor) else factor.num_outputs
 
 
-def _known_noise(kernel: Any, num_outputs: int) -> gpytorch.likelihoods.Likelihood:
+def _known_noise(kernel: RandomFeatureKernel, num_outputs: int) -> gpytorch.likelihoods.Likelihood:
     like = next(kernel.parameters())
     if kernel.has_output_factor:
         return MultitaskFixedNoiseGaussianLikelihood(like.new_ones(1, num_outputs))

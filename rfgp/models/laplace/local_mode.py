@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from gpytorch.likelihoods import GaussianLikelihood
@@ -24,6 +24,9 @@ from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
 from ..record import Record
 from .mode import check_shapes
 from .rows import LaplaceRows
+
+if TYPE_CHECKING:
+    from .model import LaplaceGP
 
 _ROWS = "rows."
 _SMALLEST_PRECISION = 1e-15
@@ -152,16 +155,17 @@ class LocalMode:
         check_shapes(found, [(count, columns), (count, kept), (width, 1), (width, width)])
 
 
-def rows_in_blocks(model: Any, data: LaplaceRows, before: LocalMode | None) -> LocalRows:
+def rows_in_blocks(model: LaplaceGP, data: LaplaceRows, before: LocalMode | None) -> LocalRows:
     """The rows of a fit in blocks of at most ``model.block_size``; inputs keep their blocks during training."""
     inputs, targets = zip(*data, strict=True)
     x, y = observed_cells(torch.cat(inputs), torch.cat(targets))
     scales = _scales(model, x)
     known = None if before is None else before.rows
-    return LocalRows.of(x, y.unsqueeze(-1), torch.ones_like(y), scales, model.block_size, known)
+    size = len(x) if model.block_size is None else model.block_size
+    return LocalRows.of(x, y.unsqueeze(-1), torch.ones_like(y), scales, size, known)
 
 
-def _scales(model: Any, x: Tensor) -> Tensor:
+def _scales(model: LaplaceGP, x: Tensor) -> Tensor:
     """What inputs are multiplied by before distances are measured; cells of all tasks at an input are equally near."""
     parts = model.covar_module.separated() if model.covar_module.has_output_factor else None
     if parts is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from gpytorch.kernels import Kernel
@@ -25,6 +25,9 @@ from ..snapshot import Snapshots
 from .local_mode import LocalMode, rows_in_blocks
 from .mode import LaplaceMode
 from .rows import LaplaceRows, check_local, check_parts, checked_start, latent_functions
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 _MODE, _RECORD = "laplace.", "fitted_with."
 
@@ -228,9 +231,9 @@ class LaplaceGP(torch.nn.Module):
         what = f"{pairs} Gram matrices of {width} features"
         checks.fits_in_memory(24.0 * pairs * width**2, what, "use fewer features")
 
-    def _functions(self, kernel: Any = None, mean: Mean | None = None) -> LatentFunctions:
-        parts = (self.covar_module, self.mean_module) if kernel is None or mean is None else (kernel, mean)
-        return LatentFunctions(*parts, self.latent, self.product_dtype)
+    def _functions(self, kernel: RandomFeatureKernel | None = None, mean: Mean | None = None) -> LatentFunctions:
+        kernel = self.covar_module if kernel is None else kernel
+        return LatentFunctions(kernel, self.mean_module if mean is None else mean, self.latent, self.product_dtype)
 
     def _conditioned(self) -> Mode:
         """What was fitted; a ValueError before the first fit, or where parameters or weights have changed since."""

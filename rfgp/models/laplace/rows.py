@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-import gpytorch
 import torch
 from gpytorch.means import LinearMean, Mean, MultitaskMean
 from torch import Tensor
@@ -23,11 +22,17 @@ from ...inference.latent.latent_terms import (
 )
 from ...passes import Shard
 
+if TYPE_CHECKING:
+    from gpytorch.likelihoods import Likelihood
+
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from .model import LaplaceGP
+
 
 class LaplaceRows:
     """The rows of a fit as checked re-iterable batches, from inputs and targets, or from a loader."""
 
-    def __init__(self, model: Any, x: Any, y: Any) -> None:
+    def __init__(self, model: LaplaceGP, x: Any, y: Any) -> None:
         if isinstance(x, Shard):
             raise ValueError("expected the rows of all ranks for a LaplaceGP, got the Shard of one; pass all rows")
         self.model, self.x, self.y = model, x, y
@@ -64,7 +69,7 @@ class LaplaceRows:
         return x, model.latent.targets(y, x)
 
 
-def latent_functions(kernel: Any, likelihood: Any, hessian: str) -> LatentLikelihood:
+def latent_functions(kernel: RandomFeatureKernel, likelihood: Likelihood, hessian: str) -> LatentLikelihood:
     """The latent functions of a kernel and a likelihood; a ValueError for parts that do not go together."""
     latent, count = latent_likelihood(likelihood, hessian), num_tasks(kernel)
     if count is None:
@@ -77,7 +82,7 @@ def latent_functions(kernel: Any, likelihood: Any, hessian: str) -> LatentLikeli
     return TaskFunctions(latent, count)
 
 
-def check_parts(kernel: Any, mean: Any, num_functions: int) -> None:
+def check_parts(kernel: RandomFeatureKernel, mean: Any, num_functions: int) -> None:
     """Raise a ValueError where the kernel or the mean are not those of so many latent functions."""
     if kernel.has_output_factor:
         _check_tasks(kernel, mean, num_functions)
@@ -87,10 +92,7 @@ def check_parts(kernel: Any, mean: Any, num_functions: int) -> None:
             f"expected a mean function of one output, got {type(mean).__name__}; give it a batch shape for classes"
         )
     allowed = [torch.Size()] if num_functions == 1 else [torch.Size(), torch.Size([num_functions])]
-    scale = torch.Size(kernel.output_factor().shape[:-2])
-    inner = kernel
-    while isinstance(inner, gpytorch.kernels.ScaleKernel):
-        inner = inner.base_kernel
+    scale, inner = kernel.scale_shape, kernel.unscaled
     batch = mean.weights.shape[:-2] if isinstance(mean, LinearMean) else getattr(mean, "batch_shape", torch.Size())
     if inner.batch_shape or scale not in allowed or batch not in allowed:
         wrong = next(shape for shape in (inner.batch_shape, scale, batch) if shape)
@@ -100,7 +102,7 @@ def check_parts(kernel: Any, mean: Any, num_functions: int) -> None:
         )
 
 
-def num_tasks(kernel: Any) -> int | None:
+def num_tasks(kernel: RandomFeatureKernel) -> int | None:
     """The number of tasks of a separable kernel; None for a scalar kernel."""
     if not kernel.has_output_factor:
         return None
@@ -113,7 +115,7 @@ def num_tasks(kernel: Any) -> int | None:
     return int(kernel.num_outputs_per_input(none, none))
 
 
-def _check_tasks(kernel: Any, mean: Any, count: int) -> None:
+def _check_tasks(kernel: RandomFeatureKernel, mean: Any, count: int) -> None:
     """Raise a ValueError where the mean is not one of all tasks, or for each of them."""
     means = list(mean.base_means) if isinstance(mean, MultitaskMean) else [mean]
     if not isinstance(mean, Mean) or len(means) not in (1, count) or any(getattr(m, "batch_shape", ()) for m in means):
@@ -122,7 +124,7 @@ def _check_tasks(kernel: Any, mean: Any, count: int) -> None:
         )
 
 
-def check_local(kernel: Any, latent: LatentLikelihood) -> None:
+def check_local(kernel: RandomFeatureKernel, latent: LatentLikelihood) -> None:
     """Raise a ValueError where what features leave over cannot be modeled inside blocks."""
     if not kernel.has_residual_covariance:
         raise ValueError(

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import functools
 from collections.abc import Mapping
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import gpytorch
 import torch
@@ -40,6 +40,9 @@ from ...inference.latent.variational import (
 from ...kernels.observation import check_observed_mean
 from ...likelihoods import ComplexGaussianLikelihood, LogVarianceLikelihood, SeveralFunctionsLikelihood
 from .strategy import FunctionParts, WeightSpaceVariationalStrategy
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 _PRECISION = 1e-12
 """How little the bound rises, relatively, where the best weights are found."""
@@ -254,12 +257,12 @@ def _check_likelihood(likelihood: Any) -> None:
         )
 
 
-def _check_kernel(kernel: Any, batch_shape: torch.Size) -> None:
+def _check_kernel(kernel: RandomFeatureKernel, batch_shape: torch.Size) -> None:
     if kernel.has_output_factor:
         raise ValueError(
             "expected a kernel of one output, got an operator-valued or multitask one; make a model for every output"
         )
-    found = torch.Size(kernel.output_factor().shape[:-2])
+    found = kernel.scale_shape
     if kernel.unscaled.batch_shape or found not in (torch.Size(), batch_shape):
         raise ValueError(
             f"expected batch shapes () or {tuple(batch_shape)} of the output scale, and () inside the features, got "

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import gpytorch
 import torch
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean
 
@@ -18,6 +17,7 @@ from .conditioned import checked
 from .further_draws import check_draws
 
 if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
     from .model import WeightSpaceGP
 
 
@@ -39,12 +39,12 @@ def check_parts(model: WeightSpaceGP) -> None:
     check_draws(kernel, model.num_draws, has_blocks)
 
 
-def _check_output_kernel(kernel: Any, mean: Mean) -> None:
+def _check_output_kernel(kernel: RandomFeatureKernel, mean: Mean) -> None:
     """Raise a ValueError where a kernel of several outputs has batch dimensions, or a mean that is not one of them."""
-    if kernel.batch_shape:
+    shape: Any = kernel.batch_shape
+    if shape:
         raise ValueError(
-            "expected a kernel of several outputs without batch dimensions, got "
-            f"{tuple(kernel.batch_shape)}; make a model for each"
+            f"expected a kernel of several outputs without batch dimensions, got {tuple(shape)}; make a model for each"
         )
     parts = [part for part in kernel.modules() if isinstance(part, LinearlyObservedKernel)]
     is_for_all = isinstance(mean, ConstantMean | LinearMean)
@@ -55,7 +55,7 @@ def _check_output_kernel(kernel: Any, mean: Mean) -> None:
         )
 
 
-def check_scalar_kernel(kernel: Any, mean: Mean, noise: NoiseModel) -> None:
+def check_scalar_kernel(kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel) -> None:
     """Raise a ValueError where a scalar kernel or its mean have batch dimensions that are not those of classes."""
     if isinstance(mean, MultitaskMean) and noise.is_of_parts:
         check_output_mean(mean, noise.num_outputs)
@@ -65,10 +65,7 @@ def check_scalar_kernel(kernel: Any, mean: Mean, noise: NoiseModel) -> None:
             "several outputs, such as a MultitaskKernel"
         )
     allowed = [torch.Size(), torch.Size([noise.num_systems])] if noise.is_batched else [torch.Size()]
-    found = [torch.Size(kernel.output_factor().shape[:-2]), batch_shape(mean)]
-    inner = kernel
-    while isinstance(inner, gpytorch.kernels.ScaleKernel):
-        inner = inner.base_kernel
+    found, inner = [kernel.scale_shape, batch_shape(mean)], kernel.unscaled
     if inner.batch_shape or any(shape not in allowed for shape in found):
         shape = inner.batch_shape or next(shape for shape in found if shape not in allowed)
         raise ValueError(
@@ -77,7 +74,7 @@ def check_scalar_kernel(kernel: Any, mean: Mean, noise: NoiseModel) -> None:
         )
 
 
-def _check_local_kernel(kernel: Any, noise: NoiseModel | None) -> None:
+def _check_local_kernel(kernel: RandomFeatureKernel, noise: NoiseModel | None) -> None:
     """Raise a ValueError where what the features of a kernel leave over cannot be modeled inside blocks."""
     if not kernel.has_residual_covariance:
         raise ValueError(
@@ -91,7 +88,7 @@ def _check_local_kernel(kernel: Any, noise: NoiseModel | None) -> None:
         )
 
 
-def _check_residual(kernel: Any, noise: NoiseModel | None, has_blocks: bool) -> None:
+def _check_residual(kernel: RandomFeatureKernel, noise: NoiseModel | None, has_blocks: bool) -> None:
     """Raise a ValueError where training cannot take account of the variance that features lack."""
     if has_blocks:
         raise ValueError('expected residual="none" beside block_size, whose blocks contain it; leave one of them out')

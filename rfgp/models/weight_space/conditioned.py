@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ...approximation.width_warning import warn_of_width
 from ...data.batches import Batch
+from ...inference import OutputFactor
 from ..record import WEIGHTS, Record
 from .row_sums import RowSums
 
@@ -37,9 +38,8 @@ def take(model: WeightSpaceGP, sums: RowSums, data: list[Batch], is_same: bool =
     noise.patterns = sums.patterns
     model.further_draws.set(model, sums)
     statistics = sums.draws[0]
-    width = statistics.num_features
-    if model.covar_module.has_output_factor or noise.is_of_parts:
-        width = model.features.output_factor().num_columns
+    factor = model.features.output_factor()
+    width = factor.num_columns if isinstance(factor, OutputFactor) else statistics.num_features
     values = noise.num_values(statistics)
     if width > values:
         warn_of_width(model.covar_module, f"{width} features exceed the {int(values)} training rows", stacklevel=4)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ...inference import OutputFactor
 from ...linalg import row_chunks
 from ...linalg.conjugate_gradients import ConjugateGradients
 from .row_summation import check_rows, feature_sums, weighed_rows
@@ -30,7 +31,9 @@ def needs_imputation(model: WeightSpaceGP, x: Any, y: Any) -> bool:
     with torch.no_grad():
         model.covar_module.scalar_features(x[:1])
     factor = model.features.output_factor()
-    return factor.covariance_root is not None and factor.num_columns > _MOST_WEIGHTS
+    if not isinstance(factor, OutputFactor) or factor.covariance_root is None:
+        return False
+    return factor.num_columns > _MOST_WEIGHTS
 
 
 @torch.no_grad()

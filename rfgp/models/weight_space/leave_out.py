@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
@@ -21,13 +21,16 @@ from .row_summation import check_rows, dtype_of_products, weighed_rows
 from .row_sums import BlockSums
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...inference.leave_out.leave_out import FunctionsWithoutRows
     from .model import WeightSpaceGP
 
 
 class LeaveOutFunctions:
     """The means of models without each group, from the errors of groups and the group number of every row, (N,)."""
 
-    def __init__(self, draw: Any, errors: Tensor, numbers: Tensor) -> None:
+    def __init__(self, draw: LeftOutRows, errors: Tensor, numbers: Tensor) -> None:
         self._draw, self.errors, self.numbers = draw, errors, numbers
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -66,12 +69,13 @@ def functions(
     rows, draws, residual = _left_out(model, x, y, noise)
     parts = x, rows, model.measured_noise, draws, residual
     left_out: Any = inference.leave_one_out(*parts) if groups is None else inference.leave_group_out(*parts, labels)
-    return LeaveOutFunctions(draws[0], y - left_out.mean.reshape(y.shape), labels.unique(return_inverse=True)[1])
+    draw = cast(LeftOutRows, draws[0])
+    return LeaveOutFunctions(draw, y - left_out.mean.reshape(y.shape), labels.unique(return_inverse=True)[1])
 
 
 def _left_out(
     model: WeightSpaceGP, x: Tensor, y: Tensor, noise: Tensor | None
-) -> tuple[Rows, list[Any], ResidualCovariance | None]:
+) -> tuple[Rows, Sequence[FunctionsWithoutRows], ResidualCovariance | None]:
     """The rows, the functions without some of them for every draw of the weights, and what these lack."""
     sums = sums_with_rows(model)
     check_not_wide(model.covar_module, model.noise, "predictions without some rows")

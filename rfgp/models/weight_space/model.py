@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import gpytorch
 import torch
@@ -29,7 +29,7 @@ from ...inference.local import LocalSystems, systems_of
 from ...inference.noise.raised import raised
 from ...inference.posterior.complex_regression import PlaneFeatures
 from ...inference.posterior.regression import Regression
-from ...inference.sums.grid_statistics import PlainFeatures
+from ...inference.sums.grid_statistics import PlainFeatures, grid_of
 from ...inference.sums.mean_basis import check_mean, check_output_mean
 from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...inference.sums.training_residual import RESIDUALS, TrainingResidual
@@ -46,6 +46,11 @@ from .further_draws import FurtherDraws
 from .predictor import Predictor
 from .row_sums import RowSums
 from .state import SavedState
+
+if TYPE_CHECKING:
+    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...inference.posterior.covariance import ResidualCovariance
+    from ...inference.sums.accumulation import SummedKernel
 
 
 class WeightSpaceGP(gpytorch.Module):
@@ -156,8 +161,10 @@ class WeightSpaceGP(gpytorch.Module):
 
     def _cut_off(self) -> Tensor:
         """What a grid cuts off of the covariance of the outputs of a row, (..., T, T), in float64."""
-        middle = self.covar_module.frequency_grid.middle.to(reference_tensor(self.covar_module).device)
-        return self.features.residual_covariance(middle).double().dense().squeeze(-3)
+        grid, _ = grid_of(self.covar_module)
+        middle = grid.middle.to(reference_tensor(self.covar_module).device)
+        cut_off = cast("ResidualCovariance", self.features.residual_covariance(middle))
+        return cut_off.double().dense().squeeze(-3)
 
     def _all_parameters(self) -> dict[str, Tensor]:
         kernel = self.covar_module.named_parameters()
@@ -175,7 +182,7 @@ class WeightSpaceGP(gpytorch.Module):
         return None if self.raises_noise else RESIDUALS[self.residual]
 
     @property
-    def features(self) -> Any:
+    def features(self) -> SummedKernel:
         """The kernel as inference takes it: one of two real outputs where complex targets are taken by their parts."""
         return PlaneFeatures(self.covar_module) if self.noise.is_of_parts else self.covar_module
 
@@ -415,7 +422,7 @@ class WeightSpaceGP(gpytorch.Module):
         x = checks.columns(x)
         return predictor.posterior(self, x, operator)
 
-    def forward(self, x: Tensor) -> Any:
+    def forward(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
         """:meth:`posterior`, as GPyTorch's models give it in evaluation mode."""
         return self.posterior(x)
 
@@ -504,7 +511,7 @@ class WeightSpaceGP(gpytorch.Module):
 
     # Copies, devices, pickles and states
 
-    def unconditioned(self, kernel: Any = None) -> WeightSpaceGP:
+    def unconditioned(self, kernel: RandomFeatureKernel | None = None) -> WeightSpaceGP:
         """A model without rows, with the parts and settings of this one.
 
         :param kernel: another kernel, for one draw of the weights; default: that of the model, with all draws.
@@ -512,9 +519,9 @@ class WeightSpaceGP(gpytorch.Module):
         settings: dict[str, Any] = {"residual": self.residual, "product_dtype": self.product_dtype}
         if kernel is None:
             settings |= {"num_draws": self.num_draws, "block_size": self.block_size}
-        model = WeightSpaceGP(
-            kernel or self.covar_module, self.likelihood, self.mean_module, num_neighbors=self.num_neighbors, **settings
-        )
+        kernel_or_own = self.covar_module if kernel is None else kernel
+        settings["num_neighbors"] = self.num_neighbors
+        model = WeightSpaceGP(kernel_or_own, self.likelihood, self.mean_module, **settings)
         if kernel is None:
             model.further_draws.maps = self.further_draws.maps
         else:

@@ -173,7 +173,7 @@ def _tracks() -> bool:
     return gpytorch.settings.detach_test_caches.off() and torch.is_grad_enabled()
 
 
-def _check_residuals(model: WeightSpaceGP, rows: SomeRows, posterior: Any) -> None:
+def _check_residuals(model: WeightSpaceGP, rows: SomeRows, posterior: GaussianPosterior) -> None:
     """Warn where the noise of complex targets does not look circular."""
     x, y = (values.to(posterior.mean.device) for values in rows)
     regression, noise = model.regression(is_frozen=True), float(model.likelihood.noise.detach())
