@@ -6,7 +6,8 @@ import torch
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 import rfgp
-from rfgp.inference.noise import KnownNoise, registered
+from rfgp.inference.noise import KnownNoise, NoiseModel, registered
+from rfgp.inference.sums.rows import Rows
 from rfgp.training.exact_regression import exact_regression
 from rfgp.training.objectives import WeightSpaceObjective
 
@@ -53,6 +54,72 @@ def test_a_likelihood_from_outside_is_that_of_dense_algebra(width):
     cross = kernel.features(x[:3] + 0.1) @ features.mT
     latent = model.posterior(x[:3] + 0.1)
     torch.testing.assert_close(latent.mean, cross @ torch.linalg.solve(covariance, y))
+
+
+class EqualCorrelationLikelihood(gpytorch.likelihoods.MultitaskGaussianLikelihood):
+    """Noise of two tasks with a common variance, and a correlation that is learned."""
+
+    def __init__(self):
+        super().__init__(num_tasks=2, has_task_noise=False)
+        self.raw_correlation = torch.nn.Parameter(torch.tensor(0.4))
+
+    def covariance(self):
+        return self.noise * (torch.eye(2) + self.raw_correlation.tanh() * (1.0 - torch.eye(2)))
+
+
+@registered(EqualCorrelationLikelihood)
+class EqualCorrelation(NoiseModel):
+    """Rows of one group, all of which are complete."""
+
+    has_one_covariance = True
+
+    def __init__(self, targets, likelihood):
+        super().__init__(targets)
+        self.covariance = likelihood.covariance
+
+    @classmethod
+    def of_likelihood(cls, likelihood, targets):
+        return cls(targets, likelihood)
+
+    def observations(self, x, y, noise, basis, is_all):
+        return self.targets.columns(x, y, basis)
+
+    def rows_of(self, observations):
+        return Rows(observations.columns)
+
+    def precisions(self, num_groups):
+        return [torch.linalg.inv(self.covariance())]
+
+    def log_noise(self, statistics):
+        return statistics.num_rows * torch.logdet(self.covariance())
+
+    def smallest(self, rows):
+        return float(torch.linalg.eigvalsh(self.covariance()).min())
+
+    def num_values(self, statistics):
+        return 2.0 * statistics.num_rows
+
+
+@pytest.mark.parametrize("kind", ["separable", "not separable"])
+@pytest.mark.parametrize("block_size", [None, 60])
+def test_a_noise_model_from_outside_serves_features_and_blocks(kind, block_size):
+    x, new = torch.rand(24, 2), torch.rand(3, 2)
+    y, parts = torch.randn(24, 2), [gpytorch.kernels.MaternKernel(nu=1.5), gpytorch.kernels.RBFKernel()]
+    kernel = gpytorch.kernels.MultitaskKernel(parts[0], num_tasks=2, rank=1)
+    if kind == "not separable":
+        kernel = gpytorch.kernels.LCMKernel(parts, num_tasks=2, rank=1)
+    made = rfgp.approximate(kernel, 6, method="landmarks", train_inputs=x, seed=0)
+    model = rfgp.WeightSpaceGP(made, EqualCorrelationLikelihood(), block_size=block_size, num_neighbors=None)
+    evidence = model.condition(x, y).log_marginal_likelihood()
+    every = torch.cat([x, new])
+    whole = made.features(every) @ made.features(every).mT if block_size is None else kernel(every).to_dense()
+    rows = whole[:48, :48] + torch.kron(torch.eye(24), model.likelihood.covariance())
+    dense = torch.distributions.MultivariateNormal(torch.zeros(48), rows).log_prob(y.flatten())
+    torch.testing.assert_close(evidence, dense)
+    slopes = [torch.autograd.grad(value, model.likelihood.raw_correlation)[0] for value in (evidence, dense)]
+    torch.testing.assert_close(*slopes)
+    mean = whole[48:, :48] @ torch.linalg.solve(rows, y.flatten())
+    torch.testing.assert_close(model.posterior(new).mean.flatten(), mean)
 
 
 def test_other_likelihoods_have_their_own_noise():

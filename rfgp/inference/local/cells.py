@@ -12,7 +12,6 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from ..noise import NoiseModel
-from ..noise.correlated import CorrelatedNoise
 from ..sums.mean_basis import coefficients
 from ..sums.rows import Rows
 from .prediction import SystemConditioning
@@ -168,7 +167,7 @@ class CellSystem(CombinedSystems):
         """
         whole = self.noise.row_precisions(rows)
         precisions = whole.diagonal(dim1=-2, dim2=-1)
-        if not isinstance(self.noise, CorrelatedNoise):
+        if torch.equal(whole, torch.diag_embed(precisions)):
             return torch.eye(self.num_outputs).to(whole).expand_as(whole), precisions
         missing = precisions == 0
         root = torch.linalg.cholesky(whole + torch.diag_embed(missing.to(whole)))

@@ -21,7 +21,6 @@ from ..noise import NoiseModel
 from ..noise.base import Targets
 from ..noise.class_labels import ClassLabels
 from ..noise.independent import IndependentNoise
-from ..noise.known import KnownNoise
 from ..posterior.covariance import CholeskyRoot
 from ..posterior.draws import FunctionDraws
 from ..posterior.normal_equations import Equations
@@ -236,7 +235,7 @@ def needs_cells(kernel: RandomFeatureKernel, noise: NoiseModel, rows: Rows) -> b
     if not noise.targets.has_columns or noise.is_batched:
         return False
     is_incomplete = rows.num_groups > 1 or (rows.weights is not None and rows.is_in_all_groups)
-    return is_incomplete or isinstance(noise, KnownNoise) or kernel.separated() is None
+    return is_incomplete or not noise.has_one_covariance or kernel.separated() is None
 
 
 def regression_of(
