@@ -16,7 +16,7 @@ from ..models.weight_space.conditioning import FeatureSummation
 from ..models.weight_space.row_sums import FeatureSums
 from ..passes.executor import TreeSum, merged, not_empty, prepare, sums_of_partition
 from ..passes.partitions import Partition
-from ..passes.reducer import Reducer, Summation
+from ..passes.reducer import Reducer
 from ..passes.tasks import errors_of, pickled
 from .parts import Names, Part, batch_of, full_name, parts_of_arrays, parts_of_frame
 
@@ -78,13 +78,13 @@ def _parts(data: Any, y: Any, noise: Any, inputs: Any, target: Any) -> list[Part
     return parts_of_frame(data, inputs, target, noise)
 
 
-class DaskReducer(Reducer[FeatureSums]):
+class DaskReducer(Reducer):
     """Sums over the partitions of Dask, which its workers have, and a tree of sums that they add up too."""
 
     def __init__(self, delayed: Any, parts: list[Part], dtype: torch.dtype | None) -> None:
         self.delayed, self.parts, self.dtype = delayed, parts, dtype
 
-    def sums(self, summation: Summation[FeatureSums]) -> FeatureSums:
+    def sums(self, summation: FeatureSummation) -> FeatureSums:
         prepare(summation, Partition("the partitions", self._first_rows()))
         worker = self.delayed(pickled(summation.without_rows(), "the model"))
         sums, add = self.delayed(_sums, pure=False), self.delayed(_merged, pure=False)

@@ -8,14 +8,17 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from .._support import checks, tensor_file
 from ..data.batches import Batch, Batches
-from .reducer import Summation, Sums
+
+if TYPE_CHECKING:
+    from ..models.weight_space.conditioning import FeatureSummation
+    from ..models.weight_space.row_sums import FeatureSums
 
 Running = Callable[[Iterable[Batch], Any], Iterator[Any]]
 """Takes batches and the sums before them, and yields the sums after each batch."""
@@ -38,7 +41,7 @@ class Checkpoint:
     def _name(self) -> str:
         return repr(str(self.path))
 
-    def sums(self, summation: Summation[Sums], source: Iterable[Batch], running: Running) -> Iterator[Sums]:
+    def sums(self, summation: FeatureSummation, source: Iterable[Batch], running: Running) -> Iterator[FeatureSums]:
         """The sums so far, from the file if there is one, and then those after every batch.
 
         Batches before are read once more, and their digest compared; a ValueError for a damaged file or another pass.
@@ -61,7 +64,7 @@ class Checkpoint:
         if sums is not None and sums.num_rows > in_file:
             self._save(summation, name, sums, read)
 
-    def _save(self, summation: Summation[Sums], name: str, sums: Sums, read: _Read) -> None:
+    def _save(self, summation: FeatureSummation, name: str, sums: FeatureSums, read: _Read) -> None:
         values, tensors = summation.saved(sums)
         about = {
             "format": _FORMAT,
@@ -88,8 +91,8 @@ class Checkpoint:
         return about
 
     def _checked(
-        self, summation: Summation[Sums], name: str, saved: Mapping[str, Any], about: dict[str, Any], read: _Read
-    ) -> Sums:
+        self, summation: FeatureSummation, name: str, saved: Mapping[str, Any], about: dict[str, Any], read: _Read
+    ) -> FeatureSums:
         """The sums of the file, or a ValueError where they are those of another pass."""
         if about["source"] != name:
             raise self._other(name, about["source"])

@@ -7,15 +7,19 @@ import itertools
 import pickle
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from ..data.batches import Batch
 from .partitions import Partition, rows_of
-from .reducer import Gradients, Reducer, Summation, Sums
+from .reducer import Gradients, Reducer
 from .tasks import errors_of, one_thread, pickled, results
+
+if TYPE_CHECKING:
+    from ..models.weight_space.conditioning import FeatureSummation
+    from ..models.weight_space.row_sums import FeatureSums
 
 Value = TypeVar("Value")
 
@@ -53,14 +57,14 @@ class TreeSum(Generic[Value]):
         return functools.reduce(lambda later, part: self._add(part, later), [v for _, v in reversed(self._parts)])
 
 
-class ExecutorReducer(Reducer[Sums]):
+class ExecutorReducer(Reducer):
     """Sums and gradients over partitions, the same to the last bit whatever executor there is."""
 
     def __init__(self, partitions: Iterable[Partition], executor: Executor) -> None:
         self.partitions, self.executor = partitions, executor
         self._num_rows: list[int] = []
 
-    def sums(self, summation: Summation[Sums]) -> Sums:
+    def sums(self, summation: FeatureSummation) -> FeatureSums:
         source = iter(self.partitions)
         first = next(source, None)
         if first is None:
@@ -69,13 +73,14 @@ class ExecutorReducer(Reducer[Sums]):
         worker = pickled(summation.without_rows(), "the model")
         parts = itertools.chain([first], source)
         tasks = ((part.name, (worker, pickled(part.batches, part.name))) for part in parts)
-        total, self._num_rows = TreeSum[Sums | None](functools.partial(merged, summation)), []
+        total: TreeSum[FeatureSums | None] = TreeSum(functools.partial(merged, summation))
+        self._num_rows = []
         for sums in map(pickle.loads, results(self.executor, _pickled_sums, tasks)):
             total.add(sums)
             self._num_rows.append(0 if sums is None else sums.num_rows)
         return not_empty(total.value())
 
-    def gradients(self, summation: Summation[Sums], sums: Sums, of_sums: Sequence[Tensor]) -> Gradients:
+    def gradients(self, summation: FeatureSummation, sums: FeatureSums, of_sums: Sequence[Tensor]) -> Gradients:
         if not summation.has_gradients_by_part:
             return super().gradients(summation, sums, of_sums)
         worker = pickled(summation.without_rows(), "the model")
@@ -94,7 +99,7 @@ class ExecutorReducer(Reducer[Sums]):
         return total.value()
 
 
-def prepare(summation: Summation[Any], first: Partition) -> None:
+def prepare(summation: FeatureSummation, first: Partition) -> None:
     """Make what waits for its first inputs, from those of a partition."""
     with errors_of(first.name):
         rows: Batch | None = None
@@ -105,7 +110,7 @@ def prepare(summation: Summation[Any], first: Partition) -> None:
         summation.prepare(rows)
 
 
-def sums_of_partition(summation: Summation[Sums], parts: Iterable[tuple[Tensor, ...]]) -> Sums | None:
+def sums_of_partition(summation: FeatureSummation, parts: Iterable[tuple[Tensor, ...]]) -> FeatureSums | None:
     """The sums over one partition, by one thread; None where it has no rows."""
     with one_thread(), torch.no_grad():
         sums = None
@@ -114,7 +119,7 @@ def sums_of_partition(summation: Summation[Sums], parts: Iterable[tuple[Tensor, 
         return sums
 
 
-def merged(summation: Summation[Sums], first: Sums | None, second: Sums | None) -> Sums | None:
+def merged(summation: FeatureSummation, first: FeatureSums | None, second: FeatureSums | None) -> FeatureSums | None:
     """The sums over earlier and later rows, by one thread; None where there are no rows."""
     if first is None or second is None:
         return second if first is None else first
@@ -122,7 +127,7 @@ def merged(summation: Summation[Sums], first: Sums | None, second: Sums | None) 
         return summation.merge(first, second)
 
 
-def not_empty(sums: Sums | None) -> Sums:
+def not_empty(sums: FeatureSums | None) -> FeatureSums:
     """The sums, or a ValueError where there were no rows."""
     if sums is None:
         raise ValueError("expected rows in at least one partition, got none; check what the partitions read")
@@ -137,7 +142,7 @@ def _pickled_sums(worker: bytes, parts: bytes) -> bytes:
 def _pickled_gradients(worker: bytes, part: bytes, sent: bytes) -> bytes:
     """The gradients in the parameters that the rows of a partition add, by one thread."""
     (parts, num_rows), of_sums = pickle.loads(part), pickle.loads(sent)
-    summation: Summation[Any] = pickle.loads(worker)
+    summation: FeatureSummation = pickle.loads(worker)
     with one_thread():
         gradients = summation.gradients(of_sums, rows_of(parts), num_rows, summation.tensors(of_sums))
     return pickle.dumps(gradients)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 from tqdm.auto import tqdm
@@ -12,10 +13,14 @@ from tqdm.auto import tqdm
 from .._support import checks
 from ..data.batches import Batch, Batches
 from .checkpoint import Checkpoint
-from .reducer import Gradients, Reducer, Summation, Sums
+from .reducer import Gradients, Reducer
+
+if TYPE_CHECKING:
+    from ..models.weight_space.conditioning import FeatureSummation
+    from ..models.weight_space.row_sums import FeatureSums
 
 
-class LocalReducer(Reducer[Sums]):
+class LocalReducer(Reducer):
     """Sums over batches, which are read once, and once more for every gradient.
 
     :param source: the batches.
@@ -29,7 +34,7 @@ class LocalReducer(Reducer[Sums]):
         self.source, self.progress, self.checkpoint = source, progress, checkpoint
         self._num_rows = 0
 
-    def sums(self, summation: Summation[Sums]) -> Sums:
+    def sums(self, summation: FeatureSummation) -> FeatureSums:
         if self.checkpoint is None:
             running = self._shown(summation, self.source, None)
         else:
@@ -40,10 +45,12 @@ class LocalReducer(Reducer[Sums]):
         self._num_rows = found[0].num_rows
         return found[0]
 
-    def gradients(self, summation: Summation[Sums], sums: Sums, of_sums: Sequence[Tensor]) -> Gradients:
+    def gradients(self, summation: FeatureSummation, sums: FeatureSums, of_sums: Sequence[Tensor]) -> Gradients:
         return summation.gradients(sums, self.source, self._num_rows, of_sums)
 
-    def _shown(self, summation: Summation[Sums], batches: Iterable[Batch], before: Sums | None) -> Iterator[Sums]:
+    def _shown(
+        self, summation: FeatureSummation, batches: Iterable[Batch], before: FeatureSums | None
+    ) -> Iterator[FeatureSums]:
         """The sums after every batch, with a bar."""
         count = 0 if before is None else before.num_rows
         total = self.source.num_rows if isinstance(self.source, Batches) else None

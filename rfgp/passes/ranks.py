@@ -6,7 +6,7 @@ import functools
 import hashlib
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -15,7 +15,11 @@ from .._support.ranks import Ranks
 from ..data import Sample, Source, sample
 from ..data.base import Batch
 from .local import LocalReducer
-from .reducer import Gradients, Reducer, Summation, Sums
+from .reducer import Gradients, Reducer
+
+if TYPE_CHECKING:
+    from ..models.weight_space.conditioning import FeatureSummation
+    from ..models.weight_space.row_sums import FeatureSums
 
 
 class Shard(Source):
@@ -87,15 +91,15 @@ class Shard(Source):
 _PASS = "a pass over the rows"
 
 
-class RankReducer(Reducer[Sums]):
+class RankReducer(Reducer):
     """Sums and gradients over the rows of all ranks, with the same bits on all of them."""
 
-    def __init__(self, shard: Shard, local: LocalReducer[Sums]) -> None:
+    def __init__(self, shard: Shard, local: LocalReducer) -> None:
         self.shard, self.local, self.ranks = shard, local, shard.ranks
         self._has_rows = False
 
-    def sums(self, summation: Summation[Sums]) -> Sums:
-        def of_this_rank() -> tuple[Sums | None, int]:
+    def sums(self, summation: FeatureSummation) -> FeatureSums:
+        def of_this_rank() -> tuple[FeatureSums | None, int]:
             first = next(iter(self.shard), None)
             return (None, 0) if first is None else (self.local.sums(summation), first[0].shape[-1])
 
@@ -107,7 +111,7 @@ class RankReducer(Reducer[Sums]):
         self._check(summation)
         return summation.all_reduce(sums, self.ranks)
 
-    def gradients(self, summation: Summation[Sums], sums: Sums, of_sums: Sequence[Tensor]) -> Gradients:
+    def gradients(self, summation: FeatureSummation, sums: FeatureSums, of_sums: Sequence[Tensor]) -> Gradients:
         def of_this_rank() -> Gradients:
             return self.local.gradients(summation, sums, of_sums) if self._has_rows else [None] * len(parameters)
 
@@ -118,7 +122,7 @@ class RankReducer(Reducer[Sums]):
         self.ranks.sum_(total)
         return list(total)
 
-    def _check(self, summation: Summation[Sums]) -> None:
+    def _check(self, summation: FeatureSummation) -> None:
         """Raise a ValueError on all ranks where they have different models."""
         state = summation.states()[0]
         digests = {name: hashlib.sha256(_bytes(value)).hexdigest() for name, value in state.items()}

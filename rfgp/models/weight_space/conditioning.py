@@ -27,7 +27,7 @@ from ...passes.executor import ExecutorReducer, TreeSum
 from ...passes.local import LocalReducer
 from ...passes.partitions import Partition, Partitions
 from ...passes.ranks import RankReducer
-from ...passes.reducer import Reducer, Summation, without_gradients
+from ...passes.reducer import Reducer, without_gradients
 from ...passes.tasks import one_thread, pickled, results
 from ..impropriety import SomeRows
 from .checks import check_statistics
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from .model import WeightSpaceGP
 
 
-class FeatureSummation(Summation[FeatureSums]):
+class FeatureSummation:
     """The statistics of the features of a model, and their gradients."""
 
     def __init__(self, model: WeightSpaceGP) -> None:
@@ -48,11 +48,13 @@ class FeatureSummation(Summation[FeatureSums]):
 
     @property
     def has_gradients_by_part(self) -> bool:
+        """Whether gradients of sums over all rows can be computed from some of the rows at a time, in any order."""
         kind: type[SufficientStatistics] = self.model.noise.statistics_kind
         return kind is GramStatistics
 
     @property
     def parameters(self) -> list[Tensor]:
+        """What the sums depend on and wants gradients, in the same order in every process."""
         model, kernel = self.model, self.model.covar_module
         has_all = model.contains_noise
         found = [
@@ -62,17 +64,21 @@ class FeatureSummation(Summation[FeatureSums]):
         return [p for p in {id(p): p for p in found}.values() if p.requires_grad]
 
     def running(self, batches: Iterable[Batch], before: FeatureSums | None = None) -> Iterator[FeatureSums]:
+        """The sums after every batch, on top of those over earlier batches; those before it change."""
         return running_sums(self.model, batches, before)
 
     def merge(self, first: FeatureSums, second: FeatureSums) -> FeatureSums:
+        """The sums over the rows of both."""
         merged = first.merge(second, self.model)
         self.model.noise.patterns = merged.patterns
         return merged
 
     def tensors(self, sums: FeatureSums) -> list[Tensor]:
+        """The sums that have gradients."""
         return [value for draw in sums.draws for value in draw.differentiable()]
 
     def with_tensors(self, sums: FeatureSums, tensors: Sequence[Tensor]) -> FeatureSums:
+        """Sums with other tensors in place of :meth:`tensors`."""
         size = len(tensors) // len(sums.draws)
         pairs = zip(sums.draws, range(0, len(tensors), size), strict=True)
         draws = (draw.with_differentiable(tensors[first : first + size]) for draw, first in pairs)
@@ -81,6 +87,12 @@ class FeatureSummation(Summation[FeatureSums]):
     def gradients(
         self, sums: FeatureSums, batches: Iterable[Batch], num_rows: int, of_sums: Sequence[Tensor]
     ) -> list[Tensor | None]:
+        """The gradients in ``parameters`` that rows add, which are read once more.
+
+        :param sums: the sums over all rows, whose tensors do not matter.
+        :param num_rows: their number at the first pass.
+        :param of_sums: the gradients of ``tensors(sums)``.
+        """
         model = self.model
         model.noise.patterns = sums.patterns
         parameters = self.parameters
@@ -91,9 +103,11 @@ class FeatureSummation(Summation[FeatureSums]):
 
     @property
     def waits(self) -> bool:
+        """Whether something waits for its first inputs."""
         return any(part.feature_map is None for part in map_holders(self.model.covar_module))
 
     def prepare(self, batch: Batch | None) -> None:
+        """Make what waits for its first inputs, so that it is the same in all processes."""
         if batch is not None:
             x, y, noise = batch
             check_rows(self.model, x, y, noise)
@@ -102,18 +116,21 @@ class FeatureSummation(Summation[FeatureSums]):
         self.model.further_draws.begin(self.model)
 
     def make_for(self, input_dim: int) -> None:
+        """Make what waits for its first inputs, by their number of columns."""
         reference = next(self.model.covar_module.parameters())
         x = torch.zeros(1, input_dim, dtype=reference.dtype, device=reference.device)
         with torch.no_grad():
             self.model.covar_module.scalar_features(x)
 
     def without_rows(self) -> Self:
+        """What workers get."""
         twin = type(self)(self.model.unconditioned())
         if self.model.patterns:
             twin.model.noise.patterns = self.model.patterns
         return twin
 
     def all_reduce(self, sums: FeatureSums | None, ranks: Ranks) -> FeatureSums:
+        """The sums over the rows of all ranks, with the same bits on all; None stands for a rank without rows."""
         parts = [part for part in ranks.every(None if sums is None else _Outline.of(sums)) if part is not None]
         if not parts:
             raise ValueError(f"expected rows on at least one of {ranks.count} ranks, got none; check the shards")
@@ -153,11 +170,13 @@ class FeatureSummation(Summation[FeatureSums]):
         return outline.kind(width, columns, groups, *outline.kinds, device=device)
 
     def states(self) -> list[dict[str, Tensor]]:
+        """What the sums depend on, by name, for every draw of random weights."""
         model = self.model
         parameters = {name: parameter.detach() for name, parameter in model.named_parameters()}
         return [parameters | summed_state(model), *map(summed_state, model.further_draws.begin(model))]
 
     def settings(self) -> dict[str, str]:
+        """What the sums depend on beside tensors, by name."""
         model = self.model
         return {
             "kernel": str(model.covar_module),
@@ -169,6 +188,7 @@ class FeatureSummation(Summation[FeatureSums]):
         }
 
     def saved(self, sums: FeatureSums) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """Sums as values for JSON and tensors by name."""
         tensors = {f"{k}.{name}": v for k, draw in enumerate(sums.draws) for name, v in draw.state_dict().items()}
         if sums.some_rows is not None:
             tensors |= {f"some_rows.{name}": value for name, value in sums.some_rows._asdict().items()}
@@ -177,6 +197,7 @@ class FeatureSummation(Summation[FeatureSums]):
         return {"patterns": sums.patterns, "num_rows": sums.num_rows}, tensors
 
     def restored(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> FeatureSums:
+        """Sums from what :meth:`saved` has made."""
         device = next(self.model.covar_module.parameters()).device
         draws = []
         for k in range(self.model.num_draws):
@@ -347,7 +368,7 @@ def sums_of_data(
         partitions = Partitions(x, y, noise)
         if has_blocks:
             return _block_sums(model, rows_of_partitions(model, partitions, executor), False, executor)
-        return ExecutorReducer[FeatureSums](partitions, executor).reduce(FeatureSummation(model)), []
+        return ExecutorReducer(partitions, executor).reduce(FeatureSummation(model)), []
     if isinstance(x, Shard) and keeps_rows:
         raise ValueError(
             "expected a model without block_size and keep_data for the Shard of a rank, got one that keeps the rows, "
@@ -369,8 +390,8 @@ def sums_of_data(
         (batch,) = source
         sums = feature_sums(model, check_rows(model, *batch, is_all=True))
         return dataclasses.replace(sums, is_imputed=is_imputed), data
-    local = LocalReducer[FeatureSums](data or source, progress, file)
-    reducer: Reducer[FeatureSums] = RankReducer(x, local) if isinstance(x, Shard) else local
+    local = LocalReducer(data or source, progress, file)
+    reducer: Reducer = RankReducer(x, local) if isinstance(x, Shard) else local
     return reducer.reduce(FeatureSummation(model)), data
 
 
