@@ -38,8 +38,10 @@ def take(model: WeightSpaceGP, sums: RowSums, data: list[Batch], is_same: bool =
     noise.patterns = sums.patterns
     model.further_draws.set(model, sums)
     statistics = sums.draws[0]
-    factor = model.features.output_factor()
-    width = factor.num_columns if isinstance(factor, OutputFactor) else statistics.num_features
+    width = statistics.num_features
+    if model.covar_module.has_output_factor or noise.is_of_parts:
+        factor = model.features.output_factor()
+        width = factor.num_columns if isinstance(factor, OutputFactor) else width
     values = noise.num_values(statistics)
     if width > values:
         warn_of_width(model.covar_module, f"{width} features exceed the {int(values)} training rows", stacklevel=4)
