@@ -16,7 +16,8 @@ from ..approximation.hooks.feature_operator import FeatureLinearOperator
 from ..approximation.hooks.noisy_features import NoisyFeaturesLinearOperator
 from ..approximation.hooks.prediction import FeaturePredictionStrategy
 from ..inference import OutputFactor
-from ..inference.posterior.draws import FunctionDraws, WeightPrior, detached, drawn_weights
+from ..inference.posterior.draws import FunctionDraws, detached, drawn_weights
+from ..inference.posterior.posterior import RootPosterior
 from ..linalg import joined, row_chunks
 from .function_samples import FunctionSamples
 from .snapshot import frozen
@@ -57,7 +58,7 @@ def sample_functions(model: WeightSpaceGP | ExactGP, num_functions: int, prior: 
         scalar, factor = _features(first)
     if prior:
         batch = torch.broadcast_shapes(scalar.shape[:-2], factor.batch_shape)
-        posterior: Any = WeightPrior.of((*batch, factor.num_columns), False, scalar.device)
+        posterior: Any = RootPosterior.prior((*batch, factor.num_columns), False, scalar.device)
     else:
         posterior = _posterior(model, twin)
     weights = drawn_weights(posterior, count, has_complex_targets=False)

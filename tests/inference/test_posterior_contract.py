@@ -6,11 +6,11 @@ import torch
 from linear_operator.operators import DiagLinearOperator
 
 from rfgp.inference import ClassPosterior, GaussianPosterior, KroneckerPosterior, OutputFactor, WeightPosterior
-from rfgp.inference.latent.variational import WeightDistribution
+from rfgp.inference.latent.variational import learned_weights
 from rfgp.inference.posterior.covariance import WeightSpaceCovariance
-from rfgp.inference.posterior.draws import WeightPrior
 from rfgp.inference.posterior.function_posterior import FunctionPosterior
 from rfgp.inference.posterior.many_classes import ClassFactors
+from rfgp.inference.posterior.posterior import RootPosterior
 from rfgp.inference.posterior.square_root import SquareRootPosterior
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -54,7 +54,7 @@ def square_root(is_updated):
 
 def learned(covariance):
     normal = gpytorch.distributions.MultivariateNormal(draw(2, D), covariance)
-    return WeightDistribution.of(normal), scales(1)
+    return learned_weights(normal), scales(1)
 
 
 POSTERIORS = {
@@ -69,7 +69,7 @@ POSTERIORS = {
     "square root, batch": lambda: square_root(True),
     "learned": lambda: learned(gram(2, D)),
     "learned, diagonal": lambda: learned(DiagLinearOperator(draw(2, D).exp())),
-    "prior": lambda: (WeightPrior(torch.zeros(D * T, 1)), scales(T)),
+    "prior": lambda: (RootPosterior.prior((D * T,), False, torch.device("cpu")), scales(T)),
 }
 
 

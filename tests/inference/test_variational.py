@@ -16,9 +16,9 @@ from gpytorch.likelihoods import (
 
 from rfgp.inference.latent.variational import (
     GaussianWeights,
-    WeightDistribution,
     expected_log_likelihood,
     is_deterministic,
+    learned_weights,
 )
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -125,7 +125,7 @@ def test_a_step_is_halved_until_the_covariance_is_positive():
 @SHAPES
 def test_weights_predict_as_their_distribution_says(is_diagonal, shape):
     q = weights(shape, is_diagonal)
-    found = WeightDistribution.of(q.distribution())
+    found = learned_weights(q.distribution())
     assert found.batch_shape == torch.Size(shape)
     dense = found.root.unsqueeze(-1) * torch.eye(WIDTH) if is_diagonal else found.root
     torch.testing.assert_close(dense @ dense.mT, covariance_of(q))

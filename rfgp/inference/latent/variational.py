@@ -16,8 +16,7 @@ from torch import Tensor
 
 from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
 from ...linalg.cholesky_factor import factor_of, log_determinant_of
-from ..posterior.factor import OutputFactor
-from ..posterior.posterior import GaussianPosterior
+from ..posterior.posterior import RootPosterior
 
 
 class ExpectedLogLikelihood(NamedTuple):
@@ -302,33 +301,14 @@ def _sites_after(
     return found if math.isfinite(found.bound) else None
 
 
-class WeightDistribution(GaussianPosterior):
-    """A learned distribution N(m, L L^T) of weights, with m (..., D) and L (..., D, D), or its diagonal (..., D)."""
-
-    def __init__(self, mean: Tensor, root: Tensor) -> None:
-        self.mean, self.root, self.is_diagonal = mean.unsqueeze(-1), root, root.dim() == mean.dim()
-
-    @classmethod
-    def of(cls, distribution: gpytorch.distributions.MultivariateNormal) -> Self:
-        """The weights of a GPyTorch distribution, differentiable in its parameters."""
-        covariance = distribution.lazy_covariance_matrix
-        if isinstance(covariance, DiagLinearOperator):
-            return cls(distribution.mean, covariance.diagonal().sqrt())
-        if isinstance(covariance, CholLinearOperator):
-            return cls(distribution.mean, covariance.root.to_dense())
-        return cls(distribution.mean, factor_of(covariance.to_dense()))
-
-    def solve(self, rhs: Tensor) -> Tensor:
-        return self.root.square().unsqueeze(-1) * rhs if self.is_diagonal else self.root @ (self.root.mT @ rhs)
-
-    def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        scale = outputs.coefficient[..., 0, :1, :]
-        features = scalar.to(self.root.dtype) * scale.to(self.root.dtype)
-        return features * self.root.unsqueeze(-2) if self.is_diagonal else features @ self.root
-
-    def deviations(self, num_samples: int) -> Tensor:
-        noise = self.mean.new_empty(*self.mean.shape[:-1], num_samples).normal_()
-        return self.root.unsqueeze(-1) * noise if self.is_diagonal else self.root @ noise
+def learned_weights(distribution: gpytorch.distributions.MultivariateNormal) -> RootPosterior:
+    """The weights of a GPyTorch distribution, differentiable in its parameters."""
+    covariance = distribution.lazy_covariance_matrix
+    if isinstance(covariance, DiagLinearOperator):
+        return RootPosterior(distribution.mean, covariance.diagonal().sqrt())
+    if isinstance(covariance, CholLinearOperator):
+        return RootPosterior(distribution.mean, covariance.root.to_dense())
+    return RootPosterior(distribution.mean, factor_of(covariance.to_dense()))
 
 
 def _eye_like(matrix: Tensor) -> Tensor:

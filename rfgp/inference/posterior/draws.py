@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..._support import checks
 from ..._support.gpytorch_names import forget_priors
-from .factor import OutputFactor
 from .posterior import GaussianPosterior
 
 if TYPE_CHECKING:
@@ -68,29 +67,6 @@ class MixtureDraws(FunctionDraws):
                 parts.append(part.take(numbers))
                 places.append(place)
         return MixtureDraws(parts, places)
-
-
-class WeightPrior(GaussianPosterior):
-    """The prior N(0, I) of the weights, with the mean zero, (..., K, 1), real or complex."""
-
-    def __init__(self, mean: Tensor) -> None:
-        self.mean = mean
-
-    @classmethod
-    def of(cls, shape: torch.Size | tuple[int, ...], is_complex: bool, device: torch.device) -> Self:
-        """The prior of weights of a shape (..., K)."""
-        dtype = torch.complex128 if is_complex else torch.float64
-        return cls(torch.zeros(*shape, 1, dtype=dtype, device=device))
-
-    def solve(self, rhs: Tensor) -> Tensor:
-        return rhs
-
-    def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
-        return outputs.features(scalar)
-
-    def deviations(self, num_samples: int) -> Tensor:
-        shape = (*self.mean.shape[:-1], num_samples)
-        return torch.randn(shape, dtype=self.mean.dtype, device=self.mean.device)
 
 
 def drawn_weights(weights: GaussianPosterior, num_samples: int, has_complex_targets: bool) -> Tensor:

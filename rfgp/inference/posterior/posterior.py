@@ -266,6 +266,38 @@ class WeightPosterior(GaussianPosterior):
         return torch.linalg.solve_triangular(self.factor.mH, noise, upper=True)
 
 
+class RootPosterior(GaussianPosterior):
+    """Weights N(m, L L^T) by a root, with m (..., D) and L (..., D, D), or its diagonal (..., D); real or complex.
+
+    That of learned distributions, and of the prior.
+    """
+
+    def __init__(self, mean: Tensor, root: Tensor) -> None:
+        self.mean, self.root, self.is_diagonal = mean.unsqueeze(-1), root, root.dim() == mean.dim()
+
+    @classmethod
+    def prior(cls, shape: torch.Size | tuple[int, ...], is_complex: bool, device: torch.device) -> Self:
+        """N(0, I) for weights of a shape (..., D)."""
+        zeros = torch.zeros(shape, dtype=torch.complex128 if is_complex else torch.float64, device=device)
+        return cls(zeros, torch.ones_like(zeros))
+
+    def solve(self, rhs: Tensor) -> Tensor:
+        return (
+            (self.root * self.root.conj()).unsqueeze(-1) * rhs if self.is_diagonal else self._times(self.root.mH @ rhs)
+        )
+
+    def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
+        features = outputs.features(scalar.to(torch.promote_types(scalar.dtype, self.root.dtype)))
+        return features * self.root.unsqueeze(-2) if self.is_diagonal else features @ self.root
+
+    def deviations(self, num_samples: int) -> Tensor:
+        shape = (*self.mean.shape[:-1], num_samples)
+        return self._times(torch.randn(shape, dtype=self.mean.dtype, device=self.mean.device))
+
+    def _times(self, columns: Tensor) -> Tensor:
+        return self.root.unsqueeze(-1) * columns if self.is_diagonal else self.root @ columns
+
+
 def _scale_of(outputs: OutputFactor) -> Tensor | None:
     """The scale (..., 1, 1) of one output; None for several."""
     root = outputs.covariance_root

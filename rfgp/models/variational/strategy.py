@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ..._support import checks
 from ...inference import OutputFactor
-from ...inference.latent.variational import GaussianWeights, WeightDistribution
+from ...inference.latent.variational import GaussianWeights, learned_weights
 from ...inference.posterior.covariance import WeightSpaceCovariance, plus_residual
+from ...inference.posterior.posterior import RootPosterior
 from ...inference.posterior.products import feature_product
 from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
 from ...linalg import joined, row_chunks
@@ -78,7 +79,7 @@ class WeightSpaceVariationalStrategy(gpytorch.Module):
     def forward(self, x: Tensor, prior: bool = False, **kwargs: Any) -> MultivariateNormal:
         """The distribution, or the prior, of the functions at inputs (..., N, d): of several tasks for C functions."""
         distribution = self.prior_distribution if prior else self.variational_distribution
-        weights = WeightDistribution.of(distribution)
+        weights = learned_weights(distribution)
         features = checks.no_overflow(self.features(self._inputs(x, weights)), x)
         unscaled = OutputFactor.kronecker(features.new_ones(1, 1), features.shape[-1])
         root = weights.function_root(features, unscaled)
@@ -87,7 +88,7 @@ class WeightSpaceVariationalStrategy(gpytorch.Module):
 
     def lazy(self, x: Tensor) -> MultivariateNormal:
         """The distribution at inputs (..., N, d), whose features are made in chunks where they are needed."""
-        kernel, weights = self.model.covar_module, WeightDistribution.of(self.variational_distribution)
+        kernel, weights = self.model.covar_module, learned_weights(self.variational_distribution)
         inputs = self._inputs(x, weights)
         features = functools.partial(real_scalar_features, kernel)
         scale = kernel.output_factor().to(weights.root.dtype)
@@ -99,7 +100,7 @@ class WeightSpaceVariationalStrategy(gpytorch.Module):
         fitted = checks.no_overflow(joined(parts, x.shape[-2]), x).squeeze(-1)
         return self._distribution(x, fitted, WeightSpaceCovariance(inputs.clone(), weights, factor, features))
 
-    def _inputs(self, x: Tensor, weights: WeightDistribution) -> Tensor:
+    def _inputs(self, x: Tensor, weights: RootPosterior) -> Tensor:
         """Inputs with a dimension for the functions, where there are several."""
         checks.finite(checks.inputs(x).detach())
         return x.unsqueeze(-3) if weights.batch_shape and x.dim() > 2 else x

@@ -26,10 +26,11 @@ from ...inference.local import (
     regression_of,
 )
 from ...inference.posterior.complex_regression import ComplexRegression
-from ...inference.posterior.draws import FunctionDraws, WeightPrior, drawn_weights
+from ...inference.posterior.draws import FunctionDraws, drawn_weights
 from ...inference.posterior.grid_points import GridPointPredictor, WidePointPredictor, has_series
 from ...inference.posterior.mixture import mixture
 from ...inference.posterior.point_predictor import has_point_predictor
+from ...inference.posterior.posterior import RootPosterior
 from ...inference.posterior.regression import Regression
 from ...inference.posterior.wide_grid import WidePosterior
 from ...likelihoods import ComplexNormal, MultivariateNormal
@@ -274,5 +275,5 @@ def _draws_of_one(model: WeightSpaceGP, count: int, prior: bool) -> FunctionDraw
     regression: Regression = model.predictor.prior_regression(model)
     batch = (model.noise.num_systems,) if model.noise.is_batched else ()
     factor = regression.factor()
-    weight_prior = WeightPrior.of((*batch, factor.num_columns), model.features.is_complex, factor.device)
+    weight_prior = RootPosterior.prior((*batch, factor.num_columns), model.features.is_complex, factor.device)
     return regression.draws(drawn_weights(weight_prior, count, model.noise.is_complex))
