@@ -12,11 +12,10 @@ from torch.autograd.function import once_differentiable
 from ... import linalg
 from ..._support import checks
 from ..._support.ranks import Ranks
-from ..statistics_checks import check_held_rows
+from .checks import check_held_rows
 from .rows import Part, Rows, has_gradients
 from .statistics import GramStatistics, chunks_of_groups, of_grams
-from .sufficient_statistics import SufficientStatistics
-from .target_sums import TargetSums, check_squares, not_a_subset, without_groups
+from .sufficient_statistics import SufficientStatistics, TargetSums, check_squares, not_a_subset, without_groups
 
 _PENDING_ROWS = 8192
 

@@ -13,11 +13,10 @@ from ..._support import checks
 from ...linalg.exponential_sums import exponential_sums, has_fft
 from ...linalg.frequency_grid import FrequencyGrid, cross_of_lags, gram_of_lags, head_of_gram, lag_half
 from ..noise import NoiseModel
-from ..statistics_checks import check_lags
+from .checks import check_lags
 from .rows import Part, Rows
 from .statistics import GramStatistics, of_grams
-from .sufficient_statistics import SufficientStatistics
-from .target_sums import TargetSums
+from .sufficient_statistics import SufficientStatistics, TargetSums
 
 if TYPE_CHECKING:
     from ...approximation.random_feature_kernel import RandomFeatureKernel

@@ -12,10 +12,9 @@ from torch import Tensor
 from ... import linalg
 from ..._support import checks
 from ...linalg import row_chunks
-from ..statistics_checks import check_grams
+from .checks import check_grams
 from .rows import Part, Rows, has_gradients
-from .sufficient_statistics import SufficientStatistics
-from .target_sums import ROUNDING, TargetSums
+from .sufficient_statistics import ROUNDING, SufficientStatistics, TargetSums
 
 _DIGITS = 1e-5
 """Columns of targets that vary less than that, beside what was subtracted of them, may be rounding of constants."""

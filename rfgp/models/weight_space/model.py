@@ -142,8 +142,8 @@ class WeightSpaceGP(gpytorch.Module):
     @property
     def noise(self) -> NoiseModel:
         """The noise of training rows: that of the likelihood, and what a grid cuts off, the same for all rows."""
-        measured = self.measured_noise
-        if not self.raises_noise:
+        measured = self.measured_noise if self._noise is None else self._noise
+        if not self.has_grid or not self.raises_noise:
             return measured
         if self._raised is None:
             self._raised = raised(measured, self._cut_off, self._all_parameters)

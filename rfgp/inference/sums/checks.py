@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from .._support import checks
-from .sums.target_sums import TargetSums
+from ..._support import checks
+
+if TYPE_CHECKING:
+    from .sufficient_statistics import TargetSums
 
 _REAL = torch.float64, torch.complex128
 _SIZES = {"cross": "gdk", "target_gram": "gkk", "count": "g", "log_noise": "g", "shift": "t"}
