@@ -161,12 +161,6 @@ def _blocks(content: Any) -> list[float]:
     return [min(shares), max(shares)]
 
 
-def _wide(case: str) -> Values:
-    """Seconds, memory, iterations, residual and error of a solution."""
-    keys = ("seconds of the mean", "mb", "rmse") if "direct" in case else WIDE
-    return lambda content: [content["cells"][case][key] for key in keys]
-
-
 def _wide_grid(content: Any) -> list[float]:
     """Error, seconds of fit and predictions of landmarks, then of the two grids."""
     cases = {case["features"]: case for case in content["cases"]}
@@ -354,16 +348,6 @@ CELLS = [
         for page in (MEASURED, "docs/getting_started.rst")
     ),
     Cell(
-        MEASURED,
-        rf"gradients: {NUMBER} s, and an error of {NUMBER} where 2,048 features have {NUMBER}\.",
-        "wide_features",
-        at(
-            ("cells", "kin8nm cg 16384", "seconds of the mean"),
-            ("cells", "kin8nm cg 16384", "rmse"),
-            ("cells", "kin8nm direct 2048", "rmse"),
-        ),
-    ),
-    Cell(
         MEASURED, rf"1,024 features takes {NUMBER} s", "scale_checkpoints", at(("cost", "processor seconds of a save"))
     ),
     Cell(
@@ -371,12 +355,6 @@ CELLS = [
         rf"rfgp takes {NUMBER} s, and PyTorch and GPyTorch alone {NUMBER} s",
         "import_time",
         at(("medians", "rfgp"), ("medians", "torch and gpytorch")),
-    ),
-    *(
-        Cell(
-            GUIDE, row("conj. gradients     " + width, 5), "wide_features", _wide(f"kin8nm cg {width.replace(',', '')}")
-        )
-        for width in ("2,048", "8,192", "16,384")
     ),
     *(
         Cell("docs/saving.rst", lines(label, *[NUMBER] * 6), "saving", _files(name))
@@ -395,7 +373,6 @@ CELLS = [
         "wide_grid",
         _wide_grid,
     ),
-    Cell(GUIDE, row("direct              2,048", 3), "wide_features", _wide("kin8nm direct 2048")),
     Cell("README.md", r"errors at (\.\d+) to (\.\d+) of boosting's", "messy_tables", _messy),
     Cell(
         "README.md",

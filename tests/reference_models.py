@@ -573,14 +573,6 @@ def complex_values():
     yield from left_out(model.leave_one_out(x, y), "complex features: leave one out")
 
 
-def wide():
-    x, y, xs = rows()
-    model = models.WideWeightSpaceGP(features(x, "fourier", 64), gaussian(), narrow_kernel=features(x, "fourier", 8))
-    model.condition(x, y, progress=False)
-    yield from moments(model.posterior(xs))
-    yield "bound", model.mean_error_bound(xs).detach()
-
-
 def exact_models():
     """GPyTorch's ExactGP: draws, blocks of outputs, leave-one-out, and BoTorch's view of a model."""
     x, y, xs = rows()
@@ -1026,7 +1018,6 @@ OTHERS = (
     many_rows,
     ways_of_rows,
     complex_values,
-    wide,
     exact_models,
     wrapped_kernels,
     periods,

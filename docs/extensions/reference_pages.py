@@ -38,7 +38,7 @@ INSIDE = [  # subpackages of rooms that users import from
     *(f"study.{name}" for name in ("datasets", "plots", "tables")),
 ]
 FIRST = {  # what users of a package look for first; the others follow by name
-    "rfgp.models": ["WeightSpaceGP", "WideWeightSpaceGP", "LaplaceGP", "WeightSpaceVariationalGP", "HeteroscedasticGP"],
+    "rfgp.models": ["WeightSpaceGP", "LaplaceGP", "WeightSpaceVariationalGP", "HeteroscedasticGP"],
     "rfgp.training": ["fit", "FitSummary"],
     "rfgp.diagnostics": ["kl_to_exact"],
     "rfgp.approximation.selection": ["rank_methods", "suggest_num_features"],

@@ -16,14 +16,11 @@ from .task_columns import task_columns
 from .variational.model import WeightSpaceVariationalGP
 from .variational.strategy import WeightSpaceVariationalStrategy
 from .weight_space import RefitError, WeightSpaceGP
-from .wide.model import WideWeightSpaceGP
-from .wide.weight_equations import Convergence
 
 if TYPE_CHECKING:
     from . import maps, streams
 
 __all__ = [
-    "Convergence",
     "FunctionSamples",
     "HeteroscedasticGP",
     "LaplaceGP",
@@ -34,7 +31,6 @@ __all__ = [
     "WeightSpaceGP",
     "WeightSpaceVariationalGP",
     "WeightSpaceVariationalStrategy",
-    "WideWeightSpaceGP",
     "folds",
     "knn_laplacian",
     "maps",

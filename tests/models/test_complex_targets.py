@@ -14,7 +14,7 @@ import rfgp
 from rfgp.diagnostics import kl_to_exact
 from rfgp.diagnostics.exact import exact_posterior
 from rfgp.likelihoods import ComplexGaussianLikelihood, ComplexNormal, FixedNoiseComplexGaussianLikelihood
-from rfgp.models import WeightSpaceGP, WideWeightSpaceGP
+from rfgp.models import WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -282,8 +282,6 @@ def test_errors():
     for options in ({"block_size": 10}, {"residual": "vfe"}):
         with pytest.raises(ValueError, match=r"expected (one output|real targets)"):
             WeightSpaceGP(landmarks, likelihood_of("improper", None), **options)
-    with pytest.raises(ValueError, match="expected a Gaussian or fixed-noise likelihood"):
-        WideWeightSpaceGP(kernel_of("real"), likelihood_of("improper", None), narrow_kernel=kernel_of("real"))
     batch = ComplexGaussianLikelihood(batch_shape=(2,), has_pseudo_noise=True)
     with pytest.raises(ValueError, match="one noise variance"):
         WeightSpaceGP(kernel_of("real"), batch)

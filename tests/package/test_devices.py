@@ -48,7 +48,6 @@ BY_DESIGN = {
     "features/random_weights.py:RandomWeights.resample": "new weights",
     "approximation/map_family.py:MapFamily.make": "the weights of a map",
     "approximation/landmarks.py:_random_rows": "an order of rows",
-    "models/wide/weight_equations.py:SignSketch.draw": "signs and places",
     "approximation/selection/posterior.py:PosteriorTest.__init__": "an order of rows",
     "training/minibatches.py:RowBatches.__iter__": "an order of rows",
     "training/exact_stages.py:Blocks.positions": "the numbers of the rows of blocks",
@@ -467,21 +466,6 @@ def of_exact_model(model, x, y):
     yield model.likelihood(model(x[:5])).variance
     with torch.no_grad():
         yield model(x[:5]).variance
-
-
-@devices
-@pytest.mark.parametrize("rank", [1, 8])
-def test_wide_models(rank, device):
-    def scenario(device):
-        x, y = regression(device)
-        wide, narrow = approximated(device, width=40), approximated(device)
-        model = models.WideWeightSpaceGP(
-            wide, GaussianLikelihood().double().to(device), narrow_kernel=narrow, preconditioner_rank=rank
-        )
-        model.condition(x, y, progress=False)
-        yield from (model.posterior(x).mean, model.posterior(x).variance, model.mean_error_bound(x))
-
-    check(scenario, device)
 
 
 @devices

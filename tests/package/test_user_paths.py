@@ -150,13 +150,6 @@ def uncertain_inputs():
     assert isinstance(found, sensitivity.SobolIndices) and found.method == "sampling"
 
 
-def wide_regression():
-    x, y = rows()
-    model = models.WideWeightSpaceGP(approximated(), GaussianLikelihood(), narrow_kernel=approximated())
-    assert model.condition(x, y, progress=False).posterior(x).variance.shape == (40,)
-    assert model.convergence.is_converged and model.mean_error_bound(x).shape == (40,)
-
-
 def exact_regression():
     x, y = rows()
     model = ExactModel(x, y, GaussianLikelihood(), approximated())
@@ -554,7 +547,6 @@ PATHS = (
     what_is_left_out,
     a_map,
     uncertain_inputs,
-    wide_regression,
     certified_means,
     exact_regression,
     landmarks,

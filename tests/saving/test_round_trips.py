@@ -170,14 +170,12 @@ def test_noise_and_labels_of_training_rows_stay_outside(path):
 
 def test_what_is_shared_stays_shared(path):
     exact = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
-    wide, narrow = (rfgp.approximate(exact, width, input_dim=INPUTS, seed=0) for width in (32, 8))
-    likelihood = gpytorch.likelihoods.GaussianLikelihood()
-    model = rfgp.models.WideWeightSpaceGP(wide, likelihood, narrow_kernel=narrow)
-    found = through_a_file(model.condition(*rows_for("gaussian", ROWS)[:2], progress=False), path)
-    assert found.covar_module.raw_outputscale is found.narrow_kernel.raw_outputscale
-    assert found.narrow.likelihood is found.likelihood and found.noise is not None
+    parts = [rfgp.approximate(exact, width, input_dim=INPUTS, seed=0) for width in (32, 8)]
+    found = through_a_file(rfgp.models.HeteroscedasticGP(*parts).condition(*rows_for("gaussian", ROWS)[:2]), path)
+    noise = found.log_noise.covar_module
+    assert found.covar_module.raw_outputscale is noise.raw_outputscale
     found.covar_module.base_kernel.lengthscale = 3.0
-    assert float(found.narrow_kernel.base_kernel.lengthscale.detach()) == pytest.approx(3.0)
+    assert float(noise.base_kernel.lengthscale.detach()) == pytest.approx(3.0)
     with pytest.raises(ValueError, match="call condition"):
         found.posterior(torch.randn(2, INPUTS))
 

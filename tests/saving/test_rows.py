@@ -118,7 +118,7 @@ def test_many_classes_without_the_features_of_their_rows(path):
     assert_close_but_for_draws(predictions(found), predictions(model))
 
 
-@pytest.mark.parametrize("name", ["gaussian", "mixture", "wide", "counts"])
+@pytest.mark.parametrize("name", ["gaussian", "mixture", "counts"])
 def test_other_models_have_no_rows_to_leave_out(name, path):
     model = MODELS[name]()
     assert_same(predictions(through_a_file(model, path, with_rows=False)), predictions(model))

@@ -61,13 +61,6 @@ def with_known_noise():
     return models.WeightSpaceGP(polynomial(), likelihood, keep_data=True).condition(x, y)
 
 
-def wide():
-    exact = ScaleKernel(RBFKernel())
-    parts = [rfgp.approximate(exact, width, input_dim=INPUTS, seed=0) for width in (32, 8)]
-    model = models.WideWeightSpaceGP(parts[0], GaussianLikelihood(), narrow_kernel=parts[1])
-    return model.condition(*regression_rows(ROWS), progress=False)
-
-
 def localized():
     x, y = regression_rows(ROWS)
     model = models.LocalizedMaclaurinGP(ScaleKernel(RBFKernel()), GaussianLikelihood(), num_features=10)
@@ -117,7 +110,6 @@ MODELS = {
     "mixture": a_mixture,
     "blocks": lambda: in_blocks(num_neighbors=None),
     "neighbors": in_blocks,
-    "wide": wide,
     "localized": localized,
     "two classes": lambda: laplace(BernoulliLikelihood(), lambda y: y > 0.0),
     "counts": lambda: laplace(PoissonLikelihood(), lambda y: (3.0 * y.abs()).round()),

@@ -27,7 +27,7 @@ from problems import (
 import rfgp
 from rfgp.inference import PointMixture, PointMoments, PointPredictor
 from rfgp.likelihoods import ComplexGaussianLikelihood, MultitaskMultivariateNormal
-from rfgp.models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP, WideWeightSpaceGP
+from rfgp.models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from rfgp.models.maps.evaluation import Evaluator
 
 pytestmark = [
@@ -152,7 +152,6 @@ def fourier(seed=0, input_dim=2):
 
 OTHERS = {
     "Laplace": lambda x, y: LaplaceGP(fourier(), BernoulliLikelihood()).condition(x, (y > 0).double()),
-    "wide": lambda x, y: WideWeightSpaceGP(fourier(), GaussianLikelihood(), narrow_kernel=fourier(1)).condition(x, y),
     "variational": lambda x, y: WeightSpaceVariationalGP(fourier(), BernoulliLikelihood()).eval(),
     "heteroscedastic": lambda x, y: fitted(HeteroscedasticGP(fourier(), fourier(1), ConstantMean()), x, y),
 }

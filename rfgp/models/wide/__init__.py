@@ -1,1 +1,0 @@
-"""Means of more features than a matrix of them fits in memory."""
