@@ -128,95 +128,6 @@ class WeightSpaceGP(gpytorch.Module):
         check_parts(self)
         self.further_draws = FurtherDraws(self.num_draws - 1)
 
-    # What it is given
-
-    @property
-    def measured_noise(self) -> NoiseModel:
-        """The noise model of the likelihood, made at the first inputs for several outputs."""
-        if self._noise is None:
-            noise = noise_model(self.likelihood, self.num_outputs)
-            check_output_mean(self.mean_module, noise.num_outputs)
-            self._noise = noise
-        return self._noise
-
-    @property
-    def noise(self) -> NoiseModel:
-        """The noise of training rows: that of the likelihood, and what a grid cuts off, the same for all rows."""
-        measured = self.measured_noise if self._noise is None else self._noise
-        if not self.has_grid or not self.raises_noise:
-            return measured
-        if self._raised is None:
-            self._raised = raised(measured, self._cut_off, self._all_parameters)
-        return self._raised
-
-    @property
-    def noise_if_known(self) -> NoiseModel | None:
-        """The noise model, or None where a kernel of several outputs waits for its first inputs."""
-        return self._noise
-
-    @property
-    def raises_noise(self) -> bool:
-        """Whether what a grid cuts off is noise in training: for every likelihood, with weights and without."""
-        return self.has_grid and self.residual != "vfe" and self.covar_module.frequency_grid is not None
-
-    def _cut_off(self) -> Tensor:
-        """What a grid cuts off of the covariance of the outputs of a row, (..., T, T), in float64."""
-        grid, _ = grid_of(self.covar_module)
-        middle = grid.middle.to(reference_tensor(self.covar_module).device)
-        cut_off = cast("ResidualCovariance", self.features.residual_covariance(middle))
-        return cut_off.double().dense().squeeze(-3)
-
-    def _all_parameters(self) -> dict[str, Tensor]:
-        kernel = self.covar_module.named_parameters()
-        return dict(kernel) | {f"likelihood.{name}": value for name, value in self.likelihood.named_parameters()}
-
-    @property
-    def summed_grid(self) -> FrequencyGrid | PlainFeatures:
-        """What sums over rows are taken of in place of the features of a grid."""
-        grid: FrequencyGrid | None = self.covar_module.frequency_grid
-        return PlainFeatures(self.covar_module) if grid is None else grid
-
-    @property
-    def summed_residual(self) -> TrainingResidual | None:
-        """What sums over rows contain of the variance that the features lack, but for that of a grid."""
-        return None if self.raises_noise else RESIDUALS[self.residual]
-
-    @property
-    def features(self) -> SummedKernel:
-        """The kernel as inference takes it: one of two real outputs where complex targets are taken by their parts."""
-        return PlaneFeatures(self.covar_module) if self.noise.is_of_parts else self.covar_module
-
-    def systems(self, has_cells: bool = False) -> LocalSystems:
-        """The systems that rows in blocks make, at the present parameters; see :func:`systems_of`."""
-        return systems_of(self.covar_module, self.mean_module, self.noise, has_cells)
-
-    @property
-    def num_outputs(self) -> int:
-        """The number T of outputs: 1 for scalar kernels."""
-        factor = self.covar_module.output_factor()
-        return factor.num_outputs if isinstance(factor, OutputFactor) else 1
-
-    @property
-    def patterns(self) -> tuple[tuple[bool, ...], ...]:
-        """Which outputs are observed in every group of rows, where their noises are correlated."""
-        return () if self._noise is None else self.noise.patterns
-
-    @property
-    def is_whitened(self) -> bool:
-        """Whether the statistics contain the noise and the residual of the features of all rows, as unit noise."""
-        residual = self.summed_residual
-        return self.block_size is not None or (residual is not None and residual.is_noise)
-
-    @property
-    def contains_noise(self) -> bool:
-        """Whether the statistics depend on all parameters of the kernel and the noise."""
-        return self.is_whitened or (self.raises_noise and self._noise is not None and bool(self.noise.parameters()))
-
-    @property
-    def sums_hold(self) -> bool:
-        """Whether the sums over rows are the same for all parameters."""
-        return self.has_grid and self.summed_residual is None and not self.noise.parameters()
-
     # Its sums over rows
 
     @property
@@ -508,6 +419,95 @@ class WeightSpaceGP(gpytorch.Module):
         """The means at any inputs (n, d) without each row, or each group: a callable to (G, n, T), of real targets."""
         x = checks.columns(x)
         return leave_out.functions(self, x, y, groups, noise, seed)
+
+    # What sums and posterior ask of its parts
+
+    @property
+    def measured_noise(self) -> NoiseModel:
+        """The noise model of the likelihood, made at the first inputs for several outputs."""
+        if self._noise is None:
+            noise = noise_model(self.likelihood, self.num_outputs)
+            check_output_mean(self.mean_module, noise.num_outputs)
+            self._noise = noise
+        return self._noise
+
+    @property
+    def noise(self) -> NoiseModel:
+        """The noise of training rows: that of the likelihood, and what a grid cuts off, the same for all rows."""
+        measured = self.measured_noise if self._noise is None else self._noise
+        if not self.has_grid or not self.raises_noise:
+            return measured
+        if self._raised is None:
+            self._raised = raised(measured, self._cut_off, self._all_parameters)
+        return self._raised
+
+    @property
+    def noise_if_known(self) -> NoiseModel | None:
+        """The noise model, or None where a kernel of several outputs waits for its first inputs."""
+        return self._noise
+
+    @property
+    def raises_noise(self) -> bool:
+        """Whether what a grid cuts off is noise in training: for every likelihood, with weights and without."""
+        return self.has_grid and self.residual != "vfe" and self.covar_module.frequency_grid is not None
+
+    def _cut_off(self) -> Tensor:
+        """What a grid cuts off of the covariance of the outputs of a row, (..., T, T), in float64."""
+        grid, _ = grid_of(self.covar_module)
+        middle = grid.middle.to(reference_tensor(self.covar_module).device)
+        cut_off = cast("ResidualCovariance", self.features.residual_covariance(middle))
+        return cut_off.double().dense().squeeze(-3)
+
+    def _all_parameters(self) -> dict[str, Tensor]:
+        kernel = self.covar_module.named_parameters()
+        return dict(kernel) | {f"likelihood.{name}": value for name, value in self.likelihood.named_parameters()}
+
+    @property
+    def summed_grid(self) -> FrequencyGrid | PlainFeatures:
+        """What sums over rows are taken of in place of the features of a grid."""
+        grid: FrequencyGrid | None = self.covar_module.frequency_grid
+        return PlainFeatures(self.covar_module) if grid is None else grid
+
+    @property
+    def summed_residual(self) -> TrainingResidual | None:
+        """What sums over rows contain of the variance that the features lack, but for that of a grid."""
+        return None if self.raises_noise else RESIDUALS[self.residual]
+
+    @property
+    def features(self) -> SummedKernel:
+        """The kernel as inference takes it: one of two real outputs where complex targets are taken by their parts."""
+        return PlaneFeatures(self.covar_module) if self.noise.is_of_parts else self.covar_module
+
+    def systems(self, has_cells: bool = False) -> LocalSystems:
+        """The systems that rows in blocks make, at the present parameters; see :func:`systems_of`."""
+        return systems_of(self.covar_module, self.mean_module, self.noise, has_cells)
+
+    @property
+    def num_outputs(self) -> int:
+        """The number T of outputs: 1 for scalar kernels."""
+        factor = self.covar_module.output_factor()
+        return factor.num_outputs if isinstance(factor, OutputFactor) else 1
+
+    @property
+    def patterns(self) -> tuple[tuple[bool, ...], ...]:
+        """Which outputs are observed in every group of rows, where their noises are correlated."""
+        return () if self._noise is None else self.noise.patterns
+
+    @property
+    def is_whitened(self) -> bool:
+        """Whether the statistics contain the noise and the residual of the features of all rows, as unit noise."""
+        residual = self.summed_residual
+        return self.block_size is not None or (residual is not None and residual.is_noise)
+
+    @property
+    def contains_noise(self) -> bool:
+        """Whether the statistics depend on all parameters of the kernel and the noise."""
+        return self.is_whitened or (self.raises_noise and self._noise is not None and bool(self.noise.parameters()))
+
+    @property
+    def sums_hold(self) -> bool:
+        """Whether the sums over rows are the same for all parameters."""
+        return self.has_grid and self.summed_residual is None and not self.noise.parameters()
 
     # Copies, devices, pickles and states
 
