@@ -19,13 +19,18 @@ def accurate_values(kernel: Kernel, x: Tensor, y: Tensor, diag: bool = False) ->
     rows = [inputs.double().expand(*batch, *inputs.shape[-2:]) for inputs in (x, y)]
     module = _Values(kernel)
     named = [*module.named_parameters(), *module.named_buffers()]
-    tensors = {name: value.double() for name, value in named if value.is_floating_point()}
+    found = {name: value for name, value in named if value.is_floating_point()}
+    has_index = any(isinstance(part, IndexKernel) for part in kernel.modules())
+    if not has_index and all(value.dtype == torch.float64 for value in found.values()):
+        exact: Tensor = module(*rows, diag)
+        return exact
+    tensors = {name: value.double() for name, value in found.items()}
 
     def evaluate(x: Tensor, y: Tensor, *values: Tensor) -> Tensor:
         dense: Tensor = functional_call(module, dict(zip(tensors, values, strict=True)), (x, y, diag))
         return dense
 
-    if any(isinstance(part, IndexKernel) for part in kernel.modules()):
+    if has_index:
         recomputed: Tensor = _Recomputed.apply(evaluate, *rows, *tensors.values())
         return recomputed
     return evaluate(*rows, *tensors.values())

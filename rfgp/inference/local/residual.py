@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -36,6 +37,8 @@ class _InFloat64(torch.nn.Module):
     def __init__(self, kernel: RandomFeatureKernel | CellKernel) -> None:
         super().__init__()
         self.kernel = kernel
+        tensors = itertools.chain(kernel.parameters(), kernel.buffers())
+        self._is_float64 = all(tensor.dtype == torch.float64 for tensor in tensors if tensor.is_floating_point())
 
     def forward(self, has_features: bool, x: Tensor, y: Tensor) -> Tensor:
         if has_features:
@@ -52,9 +55,9 @@ class _InFloat64(torch.nn.Module):
         return self._evaluated(False, x, y)
 
     def _evaluated(self, has_features: bool, x: Tensor, y: Tensor) -> Tensor:
-        named = [*self.named_parameters(), *self.named_buffers()]
-        if all(value.dtype == torch.float64 for _, value in named if value.is_floating_point()):
+        if self._is_float64:
             return self(has_features, x, y).double()
+        named = [*self.named_parameters(), *self.named_buffers()]
         tensors = {name: value.double() for name, value in named if value.is_floating_point()}
         same = x.double()
         inputs = same, same if y is x else y.double()
