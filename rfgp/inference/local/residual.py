@@ -38,7 +38,7 @@ class _InFloat64(torch.nn.Module):
         super().__init__()
         self.kernel = kernel
         tensors = itertools.chain(kernel.parameters(), kernel.buffers())
-        self._is_float64 = all(tensor.dtype == torch.float64 for tensor in tensors if tensor.is_floating_point())
+        self.is_float64 = all(tensor.dtype == torch.float64 for tensor in tensors if tensor.is_floating_point())
 
     def forward(self, has_features: bool, x: Tensor, y: Tensor) -> Tensor:
         if has_features:
@@ -55,7 +55,7 @@ class _InFloat64(torch.nn.Module):
         return self._evaluated(False, x, y)
 
     def _evaluated(self, has_features: bool, x: Tensor, y: Tensor) -> Tensor:
-        if self._is_float64:
+        if self.is_float64:
             return self(has_features, x, y).double()
         named = [*self.named_parameters(), *self.named_buffers()]
         tensors = {name: value.double() for name, value in named if value.is_floating_point()}
@@ -102,6 +102,8 @@ class ResidualProcess:
         """The covariance (..., N, M) of the whole function between points x and y."""
         if self.dtype == torch.float32:
             return to_dense(self.exact(x.to(self.dtype), y.to(self.dtype)))
+        if self._accurate.is_float64:  # the exact kernel is made once
+            return to_dense(self.exact(x, y)).double()
         return self._accurate.values(x, y)
 
     def covariance(self, x: Tensor, features: Tensor) -> Tensor:
