@@ -93,9 +93,6 @@ class EqualCorrelation(NoiseModel):
     def log_noise(self, statistics):
         return statistics.num_rows * torch.logdet(self.covariance())
 
-    def smallest(self, rows):
-        return float(torch.linalg.eigvalsh(self.covariance()).min())
-
     def num_values(self, statistics):
         return 2.0 * statistics.num_rows
 

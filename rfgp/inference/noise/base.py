@@ -191,9 +191,9 @@ class NoiseModel(abc.ABC):
             "MultitaskGaussianLikelihood"
         )
 
-    @abc.abstractmethod
     def smallest(self, rows: Rows) -> float:
         """The smallest noise variance of some rows, in any direction."""
+        return float(torch.linalg.eigvalsh(self.covariance().detach()).min()) / rows.largest_weight
 
     def row_targets(self, rows: Rows) -> Tensor:
         """The targets of every regression, (..., N, T), in double precision."""
@@ -263,7 +263,8 @@ class NoiseModel(abc.ABC):
         self, first: SufficientStatistics, second: SufficientStatistics
     ) -> tuple[SufficientStatistics, SufficientStatistics]:
         """The same statistics with the same groups, so that they can be merged."""
-        return first, second
+        size = max(len(first.count), len(second.count))
+        return _padded(first, size), _padded(second, size)
 
     def merged(self, total: SufficientStatistics | None, added: SufficientStatistics) -> SufficientStatistics:
         """The statistics of old rows, if there are any, and new ones together."""
@@ -325,6 +326,22 @@ def residual_columns(coefficients: Tensor, target: float = 1.0) -> Tensor:
     size = coefficients.shape[-1]
     identity = torch.eye(size, dtype=coefficients.dtype, device=coefficients.device)
     return torch.cat([(target * identity).expand(*coefficients.shape[:-2], size, size), -coefficients], dim=-2)
+
+
+def weights_of(variances: Tensor, observed: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The precisions of known noise variances, and their logarithms; zeros where nothing is observed."""
+    weights, log_noise = 1.0 / variances, variances.log()
+    if observed is None:
+        return weights, log_noise
+    return torch.where(observed, weights, 0.0), torch.where(observed, log_noise, 0.0)
+
+
+def _padded(statistics: SufficientStatistics, size: int) -> SufficientStatistics:
+    """The statistics with groups without rows at their end."""
+    missing = size - len(statistics.count)
+    if not missing:
+        return statistics
+    return GramStatistics.concatenate([statistics, *[statistics.empty_group()] * missing])
 
 
 def unit_matrices(size: int, device: torch.device) -> list[Tensor]:

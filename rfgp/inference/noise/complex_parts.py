@@ -12,7 +12,7 @@ from ..._support import checks
 from ...likelihoods.complex_gaussian import ComplexGaussianLikelihood, ComplexNoise, FixedNoiseComplexGaussianLikelihood
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, Observations, Targets, complete, noise_of_observed, registered
+from .base import NoiseModel, Observations, Targets, complete, noise_of_observed, registered, weights_of
 
 
 @registered(ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood)
@@ -64,9 +64,7 @@ class ComplexParts(NoiseModel):
             return Rows(columns, None if observed is None else observed.to(columns.dtype).unsqueeze(-1))
         learned = self.likelihood.second_noise_covar
         variances = variances if learned is None else variances + learned.noise.double()
-        weights, log_noise = 1.0 / variances, variances.log()
-        if observed is not None:
-            weights, log_noise = (torch.where(observed, values, 0.0) for values in (weights, log_noise))
+        weights, log_noise = weights_of(variances, observed)
         return Rows(columns, weights.unsqueeze(-1), log_noise.unsqueeze(-1))
 
     def _variances(
@@ -109,8 +107,7 @@ class ComplexParts(NoiseModel):
         return statistics.count.sum() * torch.logdet(self._covariance()) + 2.0 * statistics.log_noise.sum()
 
     def smallest(self, rows: Rows) -> float:
-        least = float(torch.linalg.eigvalsh(self._covariance().detach()).min())
-        return least / rows.largest_weight
+        return float(torch.linalg.eigvalsh(self._covariance().detach()).min()) / rows.largest_weight
 
     def parameters(self) -> dict[str, Tensor]:
         extra = self.likelihood.second_noise_covar if self.is_fixed else None

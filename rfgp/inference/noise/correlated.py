@@ -12,7 +12,6 @@ from gpytorch.likelihoods import Likelihood, MultitaskGaussianLikelihood
 from torch import Tensor
 
 from ..sums.rows import Rows
-from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel, Observations, Targets, registered
 
@@ -84,9 +83,6 @@ class CorrelatedNoise(NoiseModel):
     def observed(self, num_groups: int, device: torch.device) -> Tensor | None:
         return torch.tensor(self.patterns[:num_groups], device=device)
 
-    def smallest(self, rows: Rows) -> float:
-        return float(torch.linalg.eigvalsh(self._covariance().detach()).min()) / rows.largest_weight
-
     def num_values(self, statistics: SufficientStatistics) -> float:
         return sum(float(c) * sum(p) for c, p in zip(statistics.count, self.patterns, strict=False))
 
@@ -105,12 +101,6 @@ class CorrelatedNoise(NoiseModel):
             )
         self.patterns = ((True,) * self.num_outputs,)
 
-    def aligned(
-        self, first: SufficientStatistics, second: SufficientStatistics
-    ) -> tuple[SufficientStatistics, SufficientStatistics]:
-        size = max(len(first.count), len(second.count))
-        return padded(first, size), padded(second, size)
-
 
 def selection_of(pattern: tuple[bool, ...], device: torch.device) -> Tensor:
     """The rows of the identity matrix of the outputs that are observed."""
@@ -124,11 +114,3 @@ def _task_covariance(likelihood: MultitaskGaussianLikelihood) -> Tensor:
         return covariance
     identity = torch.eye(likelihood.num_tasks, dtype=covariance.dtype, device=covariance.device)
     return covariance + likelihood.noise.double() * identity
-
-
-def padded(statistics: SufficientStatistics, size: int) -> SufficientStatistics:
-    """The statistics with groups without rows at their end."""
-    missing = size - len(statistics.count)
-    if not missing:
-        return statistics
-    return GramStatistics.concatenate([statistics, *[statistics.empty_group()] * missing])

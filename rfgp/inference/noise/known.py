@@ -12,7 +12,7 @@ from ..._support import checks
 from ...likelihoods import FixedNoiseComplexGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, Observations, Targets, noise_of_observed, registered, unit_matrices
+from .base import NoiseModel, Observations, Targets, noise_of_observed, registered, unit_matrices, weights_of
 
 
 @registered(FixedNoiseGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood)
@@ -46,9 +46,7 @@ class KnownNoise(NoiseModel):
             raise ValueError("expected known noise variances of the rows, got none; pass noise=")
         learned = getattr(self.likelihood, "second_noise_covar", None)
         variances = variances if learned is None else variances + learned.noise.double()
-        weights, log_noise = 1.0 / variances, variances.log()
-        if observed is not None:
-            weights, log_noise = (torch.where(observed, values, 0.0) for values in (weights, log_noise))
+        weights, log_noise = weights_of(variances, observed)
         return Rows(columns, weights, log_noise, num_groups=self.num_outputs)
 
     def _noise(self, y: Tensor, noise: Tensor | None, is_all: bool) -> Tensor:

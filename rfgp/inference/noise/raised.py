@@ -13,7 +13,7 @@ from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
 from .base import NoiseModel, Observations
 from .class_labels import ClassLabels
-from .correlated import padded, selection_of
+from .correlated import selection_of
 
 Pattern = tuple[bool, ...]
 _MOST_PATTERNS = 4
@@ -217,9 +217,3 @@ class RaisedNoise(NoiseModel):
     def check_groups(self, statistics: SufficientStatistics) -> None:
         super().check_groups(statistics)
         self.patterns = self._groups
-
-    def aligned(
-        self, first: SufficientStatistics, second: SufficientStatistics
-    ) -> tuple[SufficientStatistics, SufficientStatistics]:
-        size = max(len(first.count), len(second.count))
-        return padded(first, size), padded(second, size)
