@@ -16,7 +16,7 @@ from ..posterior.posterior import WeightPosterior
 from ..sums.recomputation import gradients_of_chunks, recomputed
 from .laplace import LatentFunctions
 from .latent_terms import Terms, signed_parts
-from .newton import NewtonSearch, Point
+from .newton import NewtonSearch, Point, damped, not_concave
 
 if TYPE_CHECKING:
     from ...approximation.random_feature_kernel import RandomFeatureKernel
@@ -373,13 +373,8 @@ class LocalLaplace(NewtonSearch):
 
     def damped(self, curvature: Tensor) -> SitePosterior:
         """The posterior by terms of a curvature (N, Q), without the part of it that makes it improper."""
-        try:
-            return SitePosterior(self.prior, curvature)
-        except ValueError:
-            concave = self.functions.exact.likelihood.concave(curvature)
-            if concave is None:
-                raise
-            return SitePosterior(self.prior, curvature + concave)
+        exact = self.functions.exact.likelihood
+        return damped(functools.partial(SitePosterior, self.prior), curvature, lambda: exact.concave(curvature))
 
 
 def log_evidence(at: LaplaceAtMode) -> Tensor:
@@ -415,10 +410,7 @@ class LaplaceAtMode:
         except ValueError:
             if problem.functions.likelihood.concave(self.terms.curvature) is None:
                 raise
-            raise ValueError(
-                "expected a mode at which the log posterior is concave, got another, where Laplace's approximation is "
-                "none; give the likelihood more noise or more degrees of freedom"
-            ) from None
+            raise not_concave() from None
         quadratic = (weights * self.latent).sum() + self.posterior.log_determinant
         self.value = self.terms.log_density.sum() - 0.5 * quadratic
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import abc
 import math
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -94,6 +95,31 @@ _RESIDUAL, _RESIDUAL_OF_STEPS = 1e-11, 1e-6
 _SOLVER_ITERATIONS = 1000
 
 
+Made = TypeVar("Made")
+
+
+def damped(make: Callable[[Tensor], Made], curvature: Tensor, concave: Callable[[], Tensor | None]) -> Made:
+    """What is made of a curvature, or of it without what makes it indefinite; a ValueError where that is nothing.
+
+    :param concave: what the curvature lacks to be positive semidefinite, or None.
+    """
+    try:
+        return make(curvature)
+    except ValueError:
+        lacking = concave()
+        if lacking is None:
+            raise
+        return make(curvature + lacking)
+
+
+def not_concave() -> ValueError:
+    """The error at a mode that is none of a concave log posterior."""
+    return ValueError(
+        "expected a mode at which the log posterior is concave, got another, where Laplace's approximation is none; "
+        "give the likelihood more noise or more degrees of freedom"
+    )
+
+
 class Precision:
     r"""The Cholesky factor of B, of weights w (D, R) one after the other, or of its diagonal blocks.
 
@@ -172,12 +198,7 @@ class LaplaceProblem(NewtonSearch):
     def _damped(self, sums: LaplaceSums) -> Precision:
         """The precision by sums, without what makes it indefinite."""
         mixing = self.functions.mixing.detach()
-        try:
-            return Precision(sums.gram, mixing, self.is_full)
-        except ValueError:
-            if sums.concave is None:
-                raise
-            return Precision(sums.gram + sums.concave, mixing, self.is_full)
+        return damped(lambda gram: Precision(gram, mixing, self.is_full), sums.gram, lambda: sums.concave)
 
     @torch.no_grad()
     def solve(self, precision: Precision, weights: Tensor, values: Tensor, residual: float = _RESIDUAL) -> Tensor:
@@ -219,10 +240,7 @@ class LaplaceProblem(NewtonSearch):
         except ValueError:
             if sums.concave is None:
                 raise
-            raise ValueError(
-                "expected a mode at which the log posterior is concave, got another, where Laplace's approximation is "
-                "none; give the likelihood more noise or more degrees of freedom"
-            ) from None
+            raise not_concave() from None
         value = value - 0.5 * precision.log_determinant
         if value.requires_grad:
             slope = self._implicit(weights, sums.gram.detach(), mixing.detach())
