@@ -17,7 +17,7 @@ from ...likelihoods import ComplexNormal, MultivariateNormal
 from ...linalg.cholesky_factor import factor_of
 from ..noise import NoiseModel
 from ..noise.base import Observations, residual_columns
-from ..posterior.covariance import CholeskyRoot, WeightSpaceCovariance
+from ..posterior.covariance import CholeskyRoot, Index, WeightSpaceCovariance
 from ..posterior.posterior import GaussianPosterior
 from ..posterior.products import feature_product
 from ..posterior.regression import Regression
@@ -106,7 +106,7 @@ class ResidualCovariance(LinearOperator):
         entries: Tensor = to_linear_operator(self.to_dense())._get_indices(row_index, col_index, *batch_indices)
         return entries
 
-    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Any:
+    def _getitem(self, row_index: Index, col_index: Index, *batch_indices: Index) -> Any:
         return to_linear_operator(self.to_dense())._getitem(row_index, col_index, *batch_indices)
 
     def _expand_batch(self, batch_shape: torch.Size) -> LinearOperator:

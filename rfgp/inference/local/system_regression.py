@@ -21,7 +21,7 @@ from ..noise import NoiseModel
 from ..noise.base import Targets
 from ..noise.class_labels import ClassLabels
 from ..noise.independent import IndependentNoise
-from ..posterior.covariance import CholeskyRoot
+from ..posterior.covariance import CholeskyRoot, Index
 from ..posterior.draws import FunctionDraws
 from ..posterior.normal_equations import Equations
 from ..posterior.posterior import GaussianPosterior, WeightPosterior
@@ -185,7 +185,7 @@ class SystemCovariance(CholeskyRoot):
         entries: Tensor = to_linear_operator(self.to_dense())._get_indices(row_index, col_index, *batch_indices)
         return entries
 
-    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+    def _getitem(self, row_index: Index, col_index: Index, *batch_indices: Index) -> LinearOperator:
         result: LinearOperator = to_linear_operator(self.to_dense())._getitem(row_index, col_index, *batch_indices)
         return result
 

@@ -26,6 +26,9 @@ from ...linalg import joined, row_chunks
 from .factor import OutputFactor
 from .posterior import GaussianPosterior
 
+Index = Tensor | slice
+"""Which rows, columns or batches are asked for."""
+
 
 class CholeskyRoot(LinearOperator):
     """A covariance whose root decomposition is its Cholesky factor, whatever its size and the settings.
@@ -77,11 +80,11 @@ class RootCovariance(FunctionCovariance):
     def _expand_batch(self, batch_shape: torch.Size) -> Self:
         return self.__class__(self.root.expand(*batch_shape, *self.root.shape[-2:]))
 
-    def _get_indices(self, row_index: Any, col_index: Any, *batch_indices: Any) -> Tensor:
+    def _get_indices(self, row_index: Index, col_index: Index, *batch_indices: Index) -> Tensor:
         entries: Tensor = RootLinearOperator(self.root)._get_indices(row_index, col_index, *batch_indices)
         return entries
 
-    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+    def _getitem(self, row_index: Index, col_index: Index, *batch_indices: Index) -> LinearOperator:
         part: Any = RootLinearOperator(self.root)._getitem(row_index, col_index, *batch_indices)
         return self.__class__(part.root.to_dense()) if isinstance(part, RootLinearOperator) else part
 
@@ -164,7 +167,7 @@ class WeightSpaceCovariance(FunctionCovariance):
     def _get_indices(self, row_index: Tensor, col_index: Tensor, *batch_indices: Tensor) -> Tensor:
         return self._known()._get_indices(row_index, col_index, *batch_indices)
 
-    def _getitem(self, row_index: Any, col_index: Any, *batch_indices: Any) -> LinearOperator:
+    def _getitem(self, row_index: Index, col_index: Index, *batch_indices: Index) -> LinearOperator:
         source: Any = self._known() if batch_indices else super()
         result: LinearOperator = source._getitem(row_index, col_index, *batch_indices)
         return result
