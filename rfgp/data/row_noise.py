@@ -36,7 +36,7 @@ def weighted(noise: Any, weights: Any, x: Any) -> Any:
             f"expected a torch.Tensor for x beside weights, got {type(x).__name__}; use torch.as_tensor, or give "
             "batches (x, y, noise) with the noise divided by the weights"
         )
-    checks.one_per_row(checks.floating(weights, "weights"), x, "weights")
+    checks.one_per_row(checks.floating(weights, "weights"), checks.tensor(x, "x"), "weights")
     values = checks.finite(weights.detach(), "weights").to(x.device).double()
     if bool((values <= 0).any()):
         raise ValueError(

@@ -10,10 +10,10 @@ import rfgp
 
 pytestmark = [
     pytest.mark.usefixtures("float64_default"),
-    pytest.mark.every_case,
     pytest.mark.filterwarnings("ignore:.*exceed the .* training rows"),
 ]
 RELATIVE = 1e-8
+every_case = pytest.mark.every_case
 
 
 def close(found, wanted, relative=RELATIVE):
@@ -37,7 +37,7 @@ def predicted(case):
 @functools.cache
 def expected(case):
     """The same by dense algebra."""
-    return wanted(case, fitted(case), case.inputs()[1])
+    return case.moments(fitted(case), case.inputs()[1])
 
 
 def cells(values, case):
@@ -50,24 +50,18 @@ def moments(distribution, case):
     return cells(distribution.mean, case), covariance if case.noise_case.has_labels else covariance.unsqueeze(0)
 
 
-def wanted(case, model, xs, kept=None, **options):
-    """Means (L, m T) and covariances (L, m T, m T) by dense algebra."""
-    pairs = [law.posterior() for law in case.dense(model, case.inputs()[0], xs, kept, **options)]
-    return tuple(torch.stack([value.detach() for value in values]) for values in zip(*pairs, strict=True))
-
-
+@every_case
 @pytest.mark.parametrize("case", REFUSED, ids=str)
 def test_what_is_no_model_is_refused_with_a_sentence(case):
     with pytest.raises(ValueError, match=case.refusal):
         case.fitted()
 
 
+@every_case
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_evidence_and_gradients(case):
     model = case.fitted()
-    x, _ = case.inputs()
-    found = model.log_marginal_likelihood()
-    dense = sum(law.evidence() for law in case.dense(model, x, x[:0])) - case.bound(model, x)
+    found, dense = model.log_marginal_likelihood(), case.evidence(model)
     close(found, dense)
     parameters = dict(model.named_parameters())
     slopes = [torch.autograd.grad(value, list(parameters.values()), allow_unused=True) for value in (found, dense)]
@@ -78,6 +72,7 @@ def test_evidence_and_gradients(case):
         assert float((slope - other).abs().max()) <= 1e-7 * size, name
 
 
+@every_case
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_means_and_covariances_between_points_and_outputs(case):
     for value, dense in zip(predicted(case), expected(case), strict=True):
@@ -87,23 +82,33 @@ def test_means_and_covariances_between_points_and_outputs(case):
     close(cells(variance, case), expected(case)[1].diagonal(dim1=-2, dim2=-1))
 
 
+@every_case
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_draws_have_the_moments_of_the_posterior(case, draws=600):
-    """Without blocks, what the features lack is a variance of every point, and in no function that is drawn."""
+    """Without blocks, what the features lack is a variance of every point, and in no function that is drawn.
+
+    The errors of second moments are those of normal draws about the mean of each law of a mixture.
+    """
     model, (_, xs) = fitted(case), case.inputs()
     torch.manual_seed(0)
     with torch.no_grad():
         functions = model.sample_functions(draws)(xs)
     functions = functions.flatten(2) if case.noise_case.has_labels else functions.reshape(draws, 1, -1)
-    moments_of_draws = wanted(case, model, xs, of_draws=True)
-    for found, mean, covariance in zip(functions.unbind(1), *moments_of_draws, strict=True):
+    means, covariances = case.moments_of_draws(model, xs, of_draws=True)
+    for found, of_law, within in zip(functions.unbind(1), means.unbind(1), covariances.unbind(1), strict=True):
+        mean, about = of_law.mean(0), of_law - of_law.mean(0)
+        outer = about.unsqueeze(-1) * about.unsqueeze(-2)
+        second = within + outer
+        covariance, of_cells = second.mean(0), second.diagonal(dim1=-2, dim2=-1)
         variance = covariance.diagonal()
         error = (found.mean(0) - mean) / (variance / draws).sqrt()
         assert float(error.abs().max()) < 5.0
-        spread = (variance[:, None] * variance + covariance.square()).div(draws).sqrt()
+        fourth = of_cells.unsqueeze(-1) * of_cells.unsqueeze(-2) + 2.0 * within.square() + 4.0 * within * outer
+        spread = (fourth.mean(0) - covariance.square()).div(draws).sqrt()
         assert float(((found.mT.cov() - covariance) / spread).abs().max()) < 5.5
 
 
+@every_case
 @pytest.mark.parametrize("case", [m for m in MODELS if m.settings != "blocks" or m.data != "missing"], ids=str)
 def test_rows_that_come_and_go(case):
     """Blocks of rows that come later have other edges where cells are missing, and are left out."""
@@ -118,15 +123,16 @@ def test_rows_that_come_and_go(case):
         close(model.log_marginal_likelihood(), whole.log_marginal_likelihood())
         model.downdate(*parts[1][:2], **parts[1][2])
         if case.settings != "blocks":  # which keep the boxes that all rows had
-            close(cells(model.posterior(xs).mean, case), wanted(case, model, xs, halves[0])[0])
+            close(cells(model.posterior(xs).mean, case), case.moments(model, xs, halves[0])[0])
 
 
+@every_case
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_rows_that_are_left_out_are_those_of_a_refit(case):
     x, y, given = case.rows()
     model, row, others = fitted(case), 9, torch.arange(ROWS) != 9
     found = model.leave_one_out(x, y, **given)
-    mean, covariance = wanted(case, model, x[[row]], others.nonzero().squeeze(-1))
+    mean, covariance = case.moments(model, x[[row]], others.nonzero().squeeze(-1))
     laws = [law.noise.detach() for law in case.dense(model, x, x[:0])]
     size = case.outputs
     noise = torch.stack([law[size * row : size * (row + 1), size * row : size * (row + 1)] for law in laws])
@@ -144,6 +150,7 @@ def test_rows_that_are_left_out_are_those_of_a_refit(case):
     close(found.log_prob[row], density)
 
 
+@every_case
 @pytest.mark.parametrize("case", [m for m in MODELS if m.data == "complete"], ids=str)
 def test_a_weight_of_two_is_a_row_twice(case):
     """Where every row has a residual of its own, two rows have two, and one row of weight two has one."""
@@ -165,18 +172,40 @@ def test_a_weight_of_two_is_a_row_twice(case):
             close(found, value)
 
 
+@every_case
 @pytest.mark.parametrize("case", MODELS, ids=str)
-def test_states_and_files(case, tmp_path):
+def test_states(case):
+    copy, (_, xs) = case.unfitted(), case.inputs()
+    copy.load_state_dict(fitted(case).state_dict())
+    with torch.no_grad():
+        for found, value in zip(moments(copy.posterior(xs), case), predicted(case), strict=True):
+            assert torch.equal(found, value)
+
+
+@pytest.mark.parametrize("case", MODELS, ids=str)
+def test_files(case, tmp_path):
     model, (_, xs) = fitted(case), case.inputs()
-    copy = case.unfitted()
-    copy.load_state_dict(model.state_dict())
     rfgp.save(model, tmp_path / "model.pt")
     with torch.no_grad():
-        for other in (copy, rfgp.load(tmp_path / "model.pt")):
-            for found, value in zip(moments(other.posterior(xs), case), predicted(case), strict=True):
-                assert torch.equal(found, value)
+        found = moments(rfgp.load(tmp_path / "model.pt").posterior(xs), case)
+    for value, wanted in zip(found, predicted(case), strict=True):
+        assert torch.equal(value, wanted)
 
 
+@every_case
+@pytest.mark.parametrize("case", MODELS, ids=str)
+def test_rows_without_numbers_are_refused(case):
+    """What a device changes is in tests/package/test_devices.py."""
+    (x, y, given), (_, xs) = case.rows(), case.inputs()
+    model = case.unfitted()
+    for rows in ((x.to("meta"), y), (x, y.to("meta"))):
+        with pytest.raises(ValueError, match="on the meta device, which has none; pass data"):
+            model.condition(*rows, **given)
+    with pytest.raises(ValueError, match="on the meta device, which has none; pass data"):
+        fitted(case).posterior(xs.to("meta"))
+
+
+@every_case
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_float32(case):
     torch.set_default_dtype(torch.float32)

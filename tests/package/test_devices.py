@@ -9,23 +9,20 @@ import gpytorch
 import pytest
 import torch
 from cases import map_examples
+from contract import MODELS
 from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import (
-    BernoulliLikelihood,
     GaussianLikelihood,
     MultitaskGaussianLikelihood,
-    SoftmaxLikelihood,
-    StudentTLikelihood,
 )
+from latent_contract import LATENT, VariationalCase
 from output_problems import (
-    NOISES,
     OUTPUT_KERNELS,
     ExactOutputModel,
     output_kernel,
     output_likelihood,
     output_mean,
     output_model,
-    output_noise,
     output_rows,
 )
 from pretend_device import DOWN, PRETEND, SYNC, UP, Watch, numbers
@@ -69,7 +66,13 @@ BY_DESIGN = {
     "inference/local/draws.py:ResidualDraws.at": "the numbers of the points of blocks",
     "inference/local/prediction.py:LocalConditioning._near_rows": "nearest rows by a k-d tree",
     "inference/latent/local_laplace.py:BlockPrior.of_rows.<genexpr>": "the numbers of the rows of blocks",
+    "inference/local/cells.py:CellSystem.independent": "the numbers of outputs",
+    "inference/local/regression.py:LocalRegression.solved": "the numbers of the rows of blocks",
     "inference/local/rows.py:sums_of_blocks.<listcomp>": "the numbers of the rows of blocks",
+    "inference/local/systems.py:LocalSystems._one_by_one": "the numbers of the groups of a system",
+    "inference/noise/correlated.py:CorrelatedNoise.rows_of": "which outputs are missing together",
+    "inference/noise/raised.py:RaisedNoise._by_covariance": "which outputs are missing together",
+    "inference/noise/raised.py:RaisedNoise._observed": "which outputs are missing together",
     "linalg/gram_matrix.py:members_of_groups": "which groups the rows of a chunk are in",
     "linalg/nearest.py:scaled_points": "inputs for the trees of blocks and of nearest rows",
     "approximation/landmarks.py:_far_apart": "k-means++",
@@ -91,6 +94,14 @@ BY_DESIGN = {
     "approximation/power_series.py:leaves_out_terms": "which coefficients there are",
     "inference/noise/correlated.py:CorrelatedNoise.weigh": "which outputs are missing together",
     # numbers
+    "approximation/spectral_weights.py:GridFrequencies.periods": "the periods of a grid",
+    "approximation/spectral_weights.py:GridFrequencies.seen": "the frequencies of a grid",
+    "approximation/spectral_weights.py:GridFrequencies.volume": "the volume of a cell of a grid",
+    "approximation/spectral_weights.py:SpectralWeights.in_all": "the place of the zero frequency",
+    "approximation/spectral_weights.py:SpectralWeights.with_variance": "the place of the zero frequency",
+    "features/spectra/matern.py:Matern.beside_zero": "the place of the zero frequency",
+    "inference/noise/raised.py:RaisedNoise.num_values": "the numbers of the groups of rows",
+    "linalg/frequency_grid.py:half_of": "which frequencies are a half of a grid",
     "inference/posterior/draws.py:FeatureDraws.take": "the numbers of functions",
     "inference/posterior/draws.py:MixtureDraws.__call__": "the numbers of functions",
     "inference/latent/variational.py:expected_log_probabilities": "GPyTorch's constants",
@@ -356,45 +367,53 @@ def test_weight_space(kind, form, device):
     check(scenario, device)
 
 
-OUTPUT_CASES = [
-    *(("multitask", noise, "none") for noise in NOISES),
-    *(("multitask", noise, "random") for noise in ("one", "full", "fixed+learned")),
-    *(("curl-free", noise, "random") for noise in ("per task", "full", "fixed")),
-]
-
-
 @devices
-@pytest.mark.parametrize(("name", "noise", "pattern"), OUTPUT_CASES)
+@pytest.mark.parametrize("case", MODELS, ids=str)
 @pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
-def test_weight_space_of_several_outputs(name, noise, pattern, device):
+def test_weight_space_of_the_contract(case, device):
     def scenario(device):
-        model = copy.deepcopy(output_model(name, noise)).double().to(device)
-        data = [*output_rows(name, pattern=pattern), output_noise(name) if noise.startswith("fixed") else None]
-        points = inputs(5, 2, device)
-        yield from of_weight_space(model, on(device, *data), points)
+        x, y, given = case.rows()
+        (x, y, points), names = on(device, x, y, case.inputs()[1]), given.keys()
+        given = dict(zip(names, on(device, *given.values()), strict=True))
+        model = case.unfitted().to(device).condition(x, y, **given)
+        yield from gradients(model.log_marginal_likelihood(), model)
+        torch.manual_seed(0)
+        yield from moments(model.posterior(points))
+        if model.block_size is None:
+            yield from model.leave_one_out(x, y, **given)
+        with torch.no_grad():
+            half = [{name: value[part] for name, value in given.items()} for part in (slice(12), slice(12, None))]
+            model.condition(x[:12], y[:12], **half[0]).update(x[12:], y[12:], **half[1])
+            yield model.posterior(points).mean
 
     check(scenario, device)
 
 
-VARIANTS = {
-    "blocks": ("landmarks", {"block_size": 8, "num_neighbors": None}),
-    "neighbors": ("landmarks", {"block_size": 8, "num_neighbors": 5}),
-    "fitc": ("landmarks", {"residual": "fitc"}),
-    "vfe": ("landmarks", {"residual": "vfe"}),
-    "draws": ("fourier", {"num_draws": 3}),
-}
+SLOW = pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
 
 
 @devices
-@pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
-def test_variants_of_weight_space(name, device):
+@pytest.mark.parametrize(
+    "case",
+    [case if isinstance(case, VariationalCase) else pytest.param(case, marks=SLOW) for case in LATENT],
+    ids=str,
+)
+def test_models_of_latent_functions_of_the_contract(case, device):
     def scenario(device):
-        method, options = VARIANTS[name]
-        x, y = regression(device)
-        kernel = rfgp.approximate(ScaleKernel(RBFKernel()).double().to(device), 6, method=method, train_inputs=x)
-        model = models.WeightSpaceGP(kernel, GaussianLikelihood().double().to(device), **options)
-        yield from of_weight_space(model, (x, y, None), inputs(5, 2, device, 3))
+        x, y, points = on(device, case.inputs()[0], case.targets(), case.inputs()[1])
+        model = case.unfitted().to(device)
+        is_drawn = isinstance(case, VariationalCase) and case.likelihood == "softmax"
+        if not is_drawn:
+            case.fit(model, x, y)
+        torch.manual_seed(0)
+        yield from moments(model.posterior(points))
+        slopes = gradients(case.evidence(model, x, y), model)
+        yield from map(Drawn, slopes) if is_drawn else slopes
+        if "update" not in case.refusals:
+            yield model.update(x[:3], y[:3]).posterior(points).mean
+        twin = pickle.loads(pickle.dumps(model))
+        twin.load_state_dict(model.state_dict())
+        yield twin.posterior(points).mean
 
     check(scenario, device)
 
@@ -498,74 +517,6 @@ def test_localized_models(device):
     check(scenario, device)
 
 
-LATENT = {
-    "Bernoulli": lambda: (BernoulliLikelihood(), lambda y: (y > 0).double()),
-    "Student t": lambda: (StudentTLikelihood(), lambda y: y),
-    "Poisson": lambda: (likelihoods.PoissonLikelihood(), lambda y: (3.0 * y.abs()).round()),
-    "negative binomial": lambda: (likelihoods.NegativeBinomialLikelihood(), lambda y: (3.0 * y.abs()).round()),
-    "softmax": lambda: (SoftmaxLikelihood(num_classes=2, num_features=2), lambda y: (y > 0).long()),
-}
-
-
-@devices
-@pytest.mark.parametrize("name", LATENT)
-@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
-def test_laplace(name, device):
-    def scenario(device):
-        likelihood, targets = LATENT[name]()
-        x, y = regression(device)
-        model = models.LaplaceGP(approximated(device), likelihood.double().to(device)).condition(x, targets(y))
-        yield from gradients(model.log_marginal_likelihood(), model)
-        posterior = model.posterior(x[:4])
-        yield from (posterior.mean, posterior.variance)
-        yield Drawn(model.likelihood(posterior).mean if name != "softmax" else model.likelihood(posterior).probs)
-        twin = pickle.loads(pickle.dumps(model))
-        twin.load_state_dict(model.state_dict())
-        yield twin.posterior(x).mean
-
-    check(scenario, device)
-
-
-@devices
-@pytest.mark.parametrize("num_tasks", [1, 2])
-@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
-def test_laplace_with_blocks(num_tasks, device):
-    def scenario(device):
-        likelihood, targets = LATENT["Student t"]()
-        x, y = regression(device)
-        exact = ScaleKernel(RBFKernel())
-        if num_tasks > 1:
-            exact, y = MultitaskKernel(exact, num_tasks=num_tasks), torch.stack([y, 1.0 - y], dim=-1)
-        kernel = rfgp.approximate(exact.double().to(device), 6, method="landmarks", train_inputs=x)
-        model = models.LaplaceGP(kernel, likelihood.double().to(device), block_size=8, num_neighbors=5)
-        model.condition(x, targets(y))
-        yield from gradients(model.log_marginal_likelihood(), model)
-        model.update(x[:3], y[:3])
-        twin = pickle.loads(pickle.dumps(model))
-        twin.load_state_dict(model.state_dict())
-        posterior = twin.posterior(x[:4])
-        yield from (posterior.mean, posterior.variance)
-
-    check(scenario, device)
-
-
-@devices
-@pytest.mark.parametrize("name", LATENT)
-def test_variational(name, device):
-    def scenario(device):
-        likelihood, targets = LATENT[name]()
-        x, y = regression(device)
-        model = models.WeightSpaceVariationalGP(approximated(device), likelihood.double().to(device)).to(device)
-        if name == "softmax":
-            rfgp.fit(model, [(x, targets(y))], strategy=rfgp.training.Minibatches(epochs=1), progress=False)
-        posterior = model.posterior(x[:4])
-        yield from (posterior.mean, posterior.variance)
-        bound = model.elbo(x, targets(y))
-        yield from (Drawn(bound), *map(Drawn, gradients(bound, model)))
-
-    check(scenario, device)
-
-
 @devices
 def test_the_bound_of_all_rows(device):
     def scenario(device):
@@ -573,19 +524,6 @@ def test_the_bound_of_all_rows(device):
         model = models.WeightSpaceVariationalGP(approximated(device), GaussianLikelihood().double().to(device))
         rfgp.fit(model, x, y, max_evaluations=2, progress=False)
         yield model.posterior(x[:4]).mean
-
-    check(scenario, device)
-
-
-@devices
-@pytest.mark.long("values on a pretend device are slow; maps, kernels and weight space are in make test")
-def test_heteroscedastic(device):
-    def scenario(device):
-        x, y = regression(device)
-        model = models.HeteroscedasticGP(approximated(device), approximated(device)).to(device).condition(x, y)
-        yield from (model.log_prob(x, y), model.predictive(x).variance, model.noise_variance(x))
-        rfgp.fit(model, x, y, max_evaluations=1, progress=False)
-        yield model.posterior(x).mean
 
     check(scenario, device)
 

@@ -164,6 +164,7 @@ SETTINGS: dict[str, dict[str, object]] = {
     "plain": {},
     "vfe": {"residual": "vfe"},
     "fitc": {"residual": "fitc"},
+    "draws": {"num_draws": 3},
     "blocks": {"block_size": IN_CLUSTER, "num_neighbors": None},
     "neighbors": {"block_size": ROWS * TASKS, "num_neighbors": ROWS * TASKS},
 }
@@ -184,6 +185,11 @@ class Model:
 
     def __str__(self) -> str:
         return f"{self.kernel} / {self.likelihood} / {self.settings} / {self.data}"
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Of which every one is in a case that is always run."""
+        return f"kernel {self.kernel}", self.likelihood, self.settings, self.data
 
     @property
     def case(self) -> KernelCase:
@@ -207,6 +213,8 @@ class Model:
             return "expected one output with Gaussian or fixed noise for residual"
         if has_residual and not self.case.residual:
             return "expected features that leave variance over"
+        if self.settings == "draws" and (self.case.residual == "covariance" or self.case.is_grid):
+            return "expected random features for num_draws"
         return None
 
     @property
@@ -266,7 +274,7 @@ class Model:
         mean.constant = 0.3
         mean = MultitaskMean(mean, num_tasks=self.outputs) if self.outputs > 1 else mean
         likelihood = self.noise_case.make(self.known())
-        kernel = copy.deepcopy(_approximated(self.kernel, self.dtype, torch.get_default_dtype()))
+        kernel = approximated(self.kernel, self.dtype)
         settings = dict(SETTINGS[self.settings])
         if self.has_cells:
             settings["block_size"] = IN_CLUSTER * self.outputs
@@ -278,6 +286,29 @@ class Model:
         return self.unfitted().condition(x, y, **given)
 
     # The law that it stands for
+
+    def evidence(self, model: WeightSpaceGP) -> Tensor:
+        """The log evidence by dense algebra, or the bound of it; its mean over the draws of the features."""
+        x, _ = self.inputs()
+        draws = [sum(law.evidence() for law in self.dense(draw, x, x[:0])) for draw in draws_of(model)]
+        return torch.stack(draws).mean() - self.bound(model, x)
+
+    def moments(
+        self, model: WeightSpaceGP, xs: Tensor, kept: Tensor | None = None, of_draws: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """Means (L, m T) and covariances (L, m T, m T) at points by dense algebra: of draws the mixture's."""
+        means, covariances = self.moments_of_draws(model, xs, kept, of_draws)
+        about = (means - means.mean(0)).unsqueeze(-1)
+        return means.mean(0), (covariances + about @ about.mT).mean(0)
+
+    def moments_of_draws(
+        self, model: WeightSpaceGP, xs: Tensor, kept: Tensor | None = None, of_draws: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """The same of every draw of the features, (J, L, m T) and (J, L, m T, m T)."""
+        x, _ = self.inputs()
+        pairs = [[law.posterior() for law in self.dense(draw, x, xs, kept, of_draws)] for draw in draws_of(model)]
+        means, covariances = (torch.stack([torch.stack([law[i] for law in laws]) for laws in pairs]) for i in (0, 1))
+        return means.detach(), covariances.detach()
 
     def dense(
         self, model: WeightSpaceGP, x: Tensor, xs: Tensor, kept: Tensor | None = None, of_draws: bool = False
@@ -320,7 +351,10 @@ class Model:
             owners[num_rows:] = -1 - owners[num_rows:]
         is_own = (owners[:, None] == owners) & (owners >= 0)
         is_own = is_own.repeat_interleave(self.outputs, 0).repeat_interleave(self.outputs, 1)
-        return low_rank + is_own * (kernel.exact_kernel(every).to_dense() - low_rank)
+        lacking = kernel.exact_kernel(every).to_dense() - low_rank
+        if self.kernel == "truncated":  # a draw of whose series may have more than the kernel
+            lacking = lacking.diagonal().clamp_min(0.0).diag()
+        return low_rank + is_own * lacking
 
     def bound(self, model: WeightSpaceGP, x: Tensor) -> Tensor:
         """What the variational bound takes from the evidence: half the residual variances over the noise."""
@@ -331,9 +365,18 @@ class Model:
         return 0.5 * (missing / noise).sum()
 
 
+def draws_of(model: WeightSpaceGP) -> tuple[WeightSpaceGP, ...]:
+    """Models of the single draws of the features of a model, which share its parameters."""
+    return model, *model.further_draws.of(model)
+
+
+def approximated(name: str, dtype: torch.dtype) -> gpytorch.kernels.Kernel:
+    """The kernel of a name at the rows of its models."""
+    return copy.deepcopy(_approximated(name, dtype, torch.get_default_dtype()))
+
+
 @functools.cache
 def _approximated(name: str, dtype: torch.dtype, default: torch.dtype) -> gpytorch.kernels.Kernel:
-    """The kernel of a name at the rows of its models, of which each takes a copy; default: PyTorch's dtype."""
     return KERNELS[name].approximated(Model(name, "gaussian", "plain", "complete", dtype).inputs()[0])
 
 

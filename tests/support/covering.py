@@ -40,8 +40,10 @@ def shown(item: Any) -> set[tuple[str, Hashable]]:
 def parts(value: Any) -> list[Hashable]:
     """What counts as the same value: what is equal, the same object, or an example of the same kind.
 
-    A name such as "gaussian, complex" is that of two values.
+    A name such as "gaussian, complex" is that of two values; what has ``parts`` says itself of which it is.
     """
+    if isinstance(getattr(value, "parts", None), tuple):
+        return list(value.parts)
     if hasattr(value, "kind"):
         return [value.kind]
     if isinstance(value, str):

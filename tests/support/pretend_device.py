@@ -89,7 +89,7 @@ class PretendTensor(torch.Tensor):
     def _moved(self, index, is_list):
         """Numbers of rows, which are a list, as a tensor where this one is."""
         if is_list:
-            return torch.tensor(index).to(self.device)
+            return torch.tensor(index, dtype=None if index else torch.long).to(self.device)
         if not isinstance(index, tuple):
             return index
         return tuple(self._moved(part, isinstance(part, list | tuple)) for part in index)

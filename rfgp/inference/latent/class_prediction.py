@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
 
+from ..._support.gpytorch_names import keep_arguments
 from ..local.prediction import LocalConditioning
 from ..local.rows import LocalRows
 from ..local.system_regression import SystemCovariance
@@ -150,8 +151,9 @@ class ClassPrediction:
 class ClassCovariance(SystemCovariance):
     """The covariance of a :class:`ClassPrediction`, of which draws need no matrix of all cells."""
 
-    def __init__(self, variance: Tensor, prediction: ClassPrediction) -> None:
-        super().__init__(variance, prediction.covariance)
+    def __init__(self, variance: Tensor, dense: Callable[[], Tensor], prediction: ClassPrediction) -> None:
+        super().__init__(variance, dense)
+        keep_arguments(self, prediction=prediction)
         self.prediction = prediction
 
     def zero_mean_mvn_samples(self, num_samples: int) -> Tensor:

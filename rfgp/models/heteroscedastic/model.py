@@ -72,6 +72,7 @@ class HeteroscedasticGP(torch.nn.Module):
             )
         outputs = _num_outputs(features)
         self.function = WeightSpaceGP(features, _known_noise(features, outputs), mean)
+        self._set_residual(is_in_bound=False)
         count = outputs if features.has_output_factor else None
         if noise_mean is None:
             noise_mean = ConstantMean(batch_shape=torch.Size([] if count is None else [count]))
@@ -198,6 +199,7 @@ class HeteroscedasticGP(torch.nn.Module):
 
     def set(self, at: TrainingParts, fit: NoiseFit) -> None:
         """Take over a distribution of log noise, and fit the function with it."""
+        self._set_residual(is_in_bound=False)
         self.function.condition(at.x, at.y, noise=fit.noise)
         self.log_noise.set_weights(fit.weights)
         self.log_noise.eval()
@@ -205,14 +207,15 @@ class HeteroscedasticGP(torch.nn.Module):
 
     def collapsed(self, at: TrainingParts, noise: Tensor) -> Tensor:
         """The log evidence with known noise variances (N,) or (N, T), differentiable in the parameters of f."""
-        self._set_residual(at.x)
+        has_residual = self.covar_module.residual_variance(at.x[:1].detach()) is not None
+        self._set_residual(is_in_bound=has_residual)
         return log_evidence(self.function, check_rows(self.function, at.x, at.y, noise, is_all=True))
 
-    def _set_residual(self, x: Tensor) -> None:
-        """Let the bound take account of the variance that features of one output lack."""
+    def _set_residual(self, is_in_bound: bool) -> None:
+        """Let sums for the bound contain the variance that features of one output lack; in those of a grid it is no
+        noise of the rows, whatever the sums are for."""
         is_single = not self.covar_module.has_output_factor
-        has_residual = is_single and self.covar_module.residual_variance(x[:1].detach()) is not None
-        self.function.residual = "vfe" if has_residual else "none"
+        self.function.residual = "vfe" if is_single and (is_in_bound or self.function.has_grid) else "none"
 
     def _state(self) -> tuple[Any, ...]:
         strategy = self.log_noise.variational_strategy

@@ -123,7 +123,7 @@ class LocalMode:
             prediction = ClassPrediction(conditioning, x.clone(), self.posterior(functions))
             mean, variance = prediction.moments()
             values = mean.reshape(len(x), -1) + functions.mean_at(x)
-            covariance = ClassCovariance(variance.to(x.dtype), prediction)
+            covariance = ClassCovariance(variance.to(x.dtype), prediction.covariance, prediction)
             return MultitaskMultivariateNormal(checks.no_overflow(values, x).to(x.dtype), covariance)
 
     def to(self, device: torch.device) -> Self:

@@ -88,12 +88,12 @@ class WeightSpaceVariationalStrategy(gpytorch.Module):
 
     def lazy(self, x: Tensor) -> MultivariateNormal:
         """The distribution at inputs (..., N, d), whose features are made in chunks where they are needed."""
-        kernel, weights = self.model.covar_module, learned_weights(self.variational_distribution)
+        kernel, weights = self.model.covar_module, learned_weights(self.variational_distribution).double()
         inputs = self._inputs(x, weights)
         features = functools.partial(real_scalar_features, kernel)
         scale = kernel.output_factor().to(weights.root.dtype)
         factor = OutputFactor.kronecker(scale, weights.mean.shape[-2])
-        scaled = weights.mean.double() * scale
+        scaled = weights.mean * scale
         parts = (
             feature_product(features(inputs[..., rows, :]), scaled) for rows in row_chunks(x.shape[-2], len(scaled))
         )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ..._support import checks
 from ...inference import OutputFactor
 from ...linalg import row_chunks
 from ...linalg.conjugate_gradients import ConjugateGradients
@@ -26,7 +27,9 @@ _TOLERANCE, _MOST_STEPS = 1e-9, 100
 def needs_imputation(model: WeightSpaceGP, x: Any, y: Any) -> bool:
     """Whether missing targets would take a matrix of too many weights."""
     is_tensor = isinstance(x, Tensor) and isinstance(y, Tensor) and y.dim() == 2 and y.is_floating_point()
-    if not is_tensor or not model.covar_module.has_output_factor or not bool(torch.isnan(y).any()):
+    if not is_tensor or not model.covar_module.has_output_factor:
+        return False
+    if not bool(torch.isnan(checks.tensor(y, "y")).any()):
         return False
     with torch.no_grad():
         model.covar_module.scalar_features(x[:1])

@@ -93,12 +93,19 @@ def _left_out(
             return rows, [functions], None
         check_summed(sums.draws[0], rows)
         residual = model.summed_residual
+        models = model, *model.further_draws.of(model)
         draws = [
             LeftOutRows(draw.regression(), model.noise, x, rows, residual, draw.weight_posterior(), dtype)
-            for draw in (model, *model.further_draws.of(model))
+            for draw in models
         ]
         measured = model.measured_noise.weigh(checked.observations)
-        return measured, list(draws), model.features.residual_covariance(x)
+        return measured, list(draws), _mean_residual([draw.features.residual_covariance(x) for draw in models])
+
+
+def _mean_residual(parts: list[ResidualCovariance | None]) -> ResidualCovariance | None:
+    """What the features of several draws of the weights lack, which differs in the variances alone."""
+    known = [part for part in parts if part is not None]
+    return known[0]._replace(variances=torch.stack([part.variances for part in known]).mean(0)) if known else None
 
 
 def _check_functions(model: WeightSpaceGP) -> None:
