@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import weakref
+from typing import Any, NamedTuple
 
 import gpytorch
 import torch
@@ -12,6 +13,10 @@ from linear_operator import to_dense
 from torch import Tensor
 
 from .._support import checks
+from ..linalg import cholesky
+
+_KEPT = range(64, 4097)
+"""The numbers of outputs for which a factor is kept: fewer are quick, and more take much memory."""
 
 
 class ConstantCovariance(gpytorch.Module):
@@ -87,6 +92,40 @@ def dense_covariance(module: Any) -> Tensor:
         covariance: Tensor = module.covar_factor @ module.covar_factor.mT + torch.diag_embed(module.var)
         return covariance
     return to_dense(module.covar_matrix)
+
+
+class _Root(NamedTuple):
+    """A factor, and the parameters and buffers that it is of."""
+
+    source: list[Tensor]
+    factor: Tensor
+
+
+_ROOTS: weakref.WeakKeyDictionary[torch.nn.Module, _Root] = weakref.WeakKeyDictionary()
+
+
+def covariance_root(module: torch.nn.Module) -> Tensor:
+    """The Cholesky factor (T, T), in float64, of :func:`dense_covariance`.
+
+    That of many outputs, which takes T^3 operations, is kept until a value of the module is another; one that gradients
+    run through is made anew.
+    """
+    source = [*module.parameters(), *module.buffers()]
+    if torch.is_grad_enabled() and any(part.requires_grad for part in source):
+        return cholesky(dense_covariance(module).double())
+    kept = _ROOTS.get(module)
+    if kept is not None and len(kept.source) == len(source) and all(map(_is_same, kept.source, source)):
+        return kept.factor
+    with torch.inference_mode(False):
+        factor = cholesky(dense_covariance(module).double())
+        if factor.shape[-1] in _KEPT and factor.dim() == 2:
+            _ROOTS[module] = _Root([part.detach().clone() for part in source], factor)
+    return factor
+
+
+def _is_same(one: Tensor, other: Tensor) -> bool:
+    kinds = ((part.shape, part.dtype, part.device) for part in (one, other))
+    return len(set(kinds)) == 1 and torch.equal(one, other)
 
 
 def _check_symmetric(name: str, matrix: Tensor) -> None:

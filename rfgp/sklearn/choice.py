@@ -16,6 +16,7 @@ from .._support import checks
 from ..approximation.entry import approximate
 from ..models import WeightSpaceGP
 from ..training.comparison import compare, neighbor_score
+from ..training.costs import covariance_seconds
 from ..training.timing import Deadline
 from .kernels import KERNELS as NAMED
 from .kernels import fix_maps, mapped_kernel
@@ -70,6 +71,8 @@ def chosen_parts(make: MakeParts, kernel: str | Kernel, x: Tensor, y: Tensor, de
     if len(x) < _FEWEST_ROWS or bool(torch.isnan(y).any()) or not deadline.allows():
         return make(KERNELS[0])
     names = KERNELS[::2] if y.dim() > 1 else KERNELS
+    if deadline.is_set and not deadline.allows(len(names) * covariance_seconds(y) / _SHARE_OF_TIME):
+        return make(KERNELS[0])  # the covariance of the outputs is learned with each
     options = {name: make(name) for name in names}
     chosen, _ = _best(options, x, y, deadline)
     num_columns = x.shape[-1]

@@ -34,9 +34,13 @@ def noise_covariance(likelihood: Any) -> Tensor:
 
 
 @torch.no_grad()
-def write_covariance(tasks: IndexKernel, matrix: Tensor) -> None:
-    """Set the covariance of outputs to a matrix (T, T), as far as its rank allows."""
-    factor = _factor(matrix, tasks.covar_factor.shape[-1])
+def write_covariance(tasks: IndexKernel, matrix: Tensor, root: Tensor | None = None) -> None:
+    """Set the covariance of outputs to a matrix (T, T), as far as its rank allows.
+
+    :param root: a factor (T, T) of it, where one is known.
+    """
+    rank = tasks.covar_factor.shape[-1]
+    factor = root if root is not None and rank == len(root) else _factor(matrix, rank)
     tasks.covar_factor.copy_(factor)
     rest = (matrix - factor @ factor.mT).diagonal()
     set_within(tasks, "var", rest.clamp_min(_LEAST * (float(matrix.diagonal().max()) or 1.0)))
@@ -63,6 +67,10 @@ def write_noise(likelihood: Any, matrix: Tensor) -> None:
 
 
 def _factor(matrix: Tensor, rank: int) -> Tensor:
-    """The factor (T, rank) of a covariance that its leading eigenvectors make."""
+    """The factor (T, rank) of a covariance: Cholesky's where all of it is wanted, else by leading eigenvectors."""
+    if rank == len(matrix):
+        root, info = torch.linalg.cholesky_ex(matrix)
+        if not bool(info):
+            return root
     values, vectors = torch.linalg.eigh(matrix)
     return vectors[:, len(values) - rank :] * values[len(values) - rank :].clamp_min(0.0).sqrt()

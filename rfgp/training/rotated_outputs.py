@@ -77,5 +77,5 @@ class RotatedOutputs(Conditional):
         """Give the model the covariances of outputs and of noise, all of them learned again from normal densities."""
         groups = self._groups(_NEIGHBORS)
         scale, noise = profiled_variances(covariance(self.kernel, self.x[groups]), self.residual[groups])
-        write_covariance(self.tasks, self.factors * scale @ self.factors.mT)
+        write_covariance(self.tasks, self.factors * scale @ self.factors.mT, self.factors * scale.sqrt())
         write_noise(self.model.likelihood, self.factors * noise @ self.factors.mT)

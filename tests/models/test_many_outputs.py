@@ -3,13 +3,14 @@
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import MultitaskKernel, RBFKernel
+from gpytorch.kernels import IndexKernel, MultitaskKernel, RBFKernel
 from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from tensor_sizes import Largest
 
 import rfgp
 from rfgp.inference import OutputFactor
 from rfgp.inference.posterior import kronecker
+from rfgp.kernels.task_covariance import covariance_root
 from rfgp.models import WeightSpaceGP
 
 OUTPUTS, ROWS, WIDTH = 150, 400, 32
@@ -98,3 +99,20 @@ def test_a_kronecker_factor_is_that_of_its_coefficients():
         assert torch.equal(first.index, second.index) and torch.equal(first.coefficient, second.coefficient)
         scalar = torch.randn(*first.batch_shape, 4, 5, dtype=torch.float64, generator=generator)
         torch.testing.assert_close(first.features(scalar), second.features(scalar))
+
+
+def test_the_factor_of_many_outputs_is_made_once_until_a_value_is_another():
+    torch.manual_seed(0)
+    module = IndexKernel(num_tasks=64, rank=2).double()
+    with torch.no_grad():
+        first = covariance_root(module)
+        assert covariance_root(module) is first
+        module.covar_factor.data[3] += 1.0  # which no counter of versions sees
+        second = covariance_root(module)
+    assert second is not first
+    torch.testing.assert_close(second @ second.mT, module.covar_matrix.to_dense().detach())
+    covariance_root(module).sum().backward()
+    assert float(module.covar_factor.grad.abs().max()) > 0.0
+    few = IndexKernel(num_tasks=2, rank=1)
+    with torch.no_grad():
+        assert covariance_root(few) is not covariance_root(few)

@@ -11,7 +11,7 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 
 import rfgp
 from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
-from rfgp.sklearn import RandomFeatureGPRegressor, model_size
+from rfgp.sklearn import RandomFeatureGPRegressor, choice, model_size
 from rfgp.training import costs, methods, objectives, session, timing, tuning
 from rfgp.training.climb import Climb
 from rfgp.training.minibatches import MinibatchTraining
@@ -165,13 +165,17 @@ def test_features_of_many_outputs_are_not_compared_with_an_exact_covariance(monk
     rfgp.fit(several, x, outputs, strategy="neighbors", max_evaluations=2, progress=False)
 
 
-def test_outputs_that_take_longer_than_the_limit_are_told_before_and_fitted_once(monkeypatch):
+@pytest.mark.parametrize("has_gaps", [False, True])
+def test_outputs_that_take_longer_than_the_limit_are_told_before_and_fitted_once(monkeypatch, has_gaps):
+    """No kernels are compared, of which each would learn the covariance of the outputs."""
     fits, condition = [], WeightSpaceGP.condition
+    monkeypatch.setattr(choice, "compare", lambda *_, **options: pytest.fail("a covariance of outputs for a kernel"))
     monkeypatch.setattr(costs, "spectrum_seconds", lambda size: 100.0)
     monkeypatch.setattr(WeightSpaceGP, "condition", lambda self, *data: fits.append(0) or condition(self, *data))
-    x, y = rows(40)
+    x, y = rows(60)
     several = torch.stack([y, y.square(), 1.0 - y], dim=-1)
-    several[::7, 1] = math.nan
+    if has_gaps:
+        several[::7, 1] = math.nan
     with pytest.warns(UserWarning, match=r"time_limit=2 s is too short for the covariance of so many targets"):
         RandomFeatureGPRegressor(time_limit=2.0, num_features=8, random_state=0).fit(x.numpy(), several.numpy())
     assert len(fits) == 1

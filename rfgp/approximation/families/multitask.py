@@ -14,7 +14,7 @@ from ...functionals import Operator
 from ...inference import OutputFactor
 from ...inference.posterior.covariance import ResidualCovariance
 from ...kernels.decomposable import DecomposableKernel
-from ...kernels.task_covariance import dense_covariance
+from ...kernels.task_covariance import covariance_root, dense_covariance
 from ...linalg import cholesky
 from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, approximates, family
@@ -87,7 +87,7 @@ class FeatureMultitaskKernel(RandomFeatureKernel, MultitaskKernel):
     def output_factor(self, operator: Operator | None = None) -> OutputFactor:
         """The Cholesky factor of the covariance of the tasks, times the root of the data kernel's output scale."""
         check_no_operator(operator)
-        root = cholesky(dense_covariance(self.task_covar_module).double())
+        root = covariance_root(self.task_covar_module)
         return OutputFactor.kronecker(self.data_covar_module.output_factor() * root, self.num_scalar_features)
 
     def separated(self) -> tuple[Any, Tensor] | None:
