@@ -46,12 +46,6 @@ def law(case):
         return case.law(fitted(case))
 
 
-def known(case, covariance):
-    """Which covariances a model has: of several functions neighbors give those at single points alone."""
-    point = torch.arange(len(covariance)) // (len(covariance) // len(case.inputs()[1]))
-    return (point[:, None] == point) | (not case.known_by_point)
-
-
 def moments(model, case):
     """Means and covariances by points."""
     with torch.no_grad():
@@ -69,8 +63,7 @@ def evidence(model, case):
 def test_means_and_covariances_between_points_and_functions(case):
     mean, covariance = moments(fitted(case), case)
     close(mean, law(case).mean, RELATIVE[type(case)])
-    is_known = known(case, covariance)
-    close(covariance * is_known, law(case).covariance * is_known, RELATIVE[type(case)])
+    close(covariance, law(case).covariance, RELATIVE[type(case)])
     with torch.no_grad():
         variance = fitted(case).posterior(case.inputs()[1]).variance
     close(variance.flatten(), law(case).covariance.diagonal(), RELATIVE[type(case)])
@@ -86,7 +79,7 @@ def test_draws_have_the_moments_of_the_posterior(case, draws=600):
     variance = covariance.diagonal()
     assert float(((values.mean(0) - law(case).mean) / (variance / draws).sqrt()).abs().max()) < 5.0
     spread = (variance[:, None] * variance + covariance.square()).div(draws).sqrt()
-    assert float(((values.mT.cov() - covariance) * known(case, covariance) / spread).abs().max()) < 5.5
+    assert float(((values.mT.cov() - covariance) / spread).abs().max()) < 5.5
 
 
 @every_case
@@ -222,8 +215,7 @@ def test_float32(case):
         product = posterior.lazy_covariance_matrix @ torch.ones(len(found[1]), 1)
         drawn = posterior.rsample()
     torch.set_default_dtype(torch.float64)
-    is_known = known(case, law(case).covariance)
-    for value, wanted in ((found[0], law(case).mean), (found[1] * is_known, law(case).covariance * is_known)):
+    for value, wanted in zip(found, (law(case).mean, law(case).covariance), strict=True):
         assert value.dtype == product.dtype == drawn.dtype == torch.float32
         close(value.double(), wanted, 1e-3)
     close(product.double(), found[1].double().sum(-1, keepdim=True), 1e-4)

@@ -15,6 +15,7 @@ from gpytorch.means import ConstantMean, LinearMean
 
 import rfgp
 from rfgp._support.gpytorch_names import OneDimensionalLikelihood
+from rfgp.inference.latent import class_prediction
 from rfgp.inference.local import LocalRows
 from rfgp.likelihoods import PoissonLikelihood
 from rfgp.models import LaplaceGP, WeightSpaceGP
@@ -262,3 +263,43 @@ def test_bad_calls_change_nothing():
             call()
     found = model.posterior(x)
     assert torch.equal(found.mean, before.mean) and torch.equal(found.variance, before.variance)
+
+
+def test_classes_at_points_of_a_block_have_the_covariance_of_what_the_rows_near_each_do_not_tell(monkeypatch):
+    r"""By dense algebra, for rows near each that are not the same: with :math:`W^+` for the noise of sites."""
+    x, y = data("softmax", 40)
+    model = model_of("softmax", x, num_neighbors=6).condition(x, y)
+    points = 2.0 * torch.rand(9, 2)
+    latent = model.posterior(points)
+    prediction = latent.lazy_covariance_matrix.prediction
+    conditioning, kernel = prediction.conditioning, model.covar_module
+    probabilities = conditioning.rows.columns[:, -CLASSES:]
+    curvature = torch.diag_embed(probabilities) - probabilities.unsqueeze(-1) * probabilities.unsqueeze(-2)
+    every = torch.cat([points, conditioning.rows.x])
+    with torch.no_grad():
+        features = kernel.features(every)
+        residual = kernel.exact_kernel(every).to_dense() - features @ features.mT
+    scaled = every / kernel.base_kernel.lengthscale.detach()
+    near = 9 + torch.cdist(scaled[:9], scaled[9:]).argsort()[:, :6]
+    eye = torch.eye(CLASSES)
+    passed, known = torch.zeros(9, CLASSES, 49, CLASSES), torch.zeros(49, CLASSES, 49, CLASSES)
+    known[torch.arange(9, 49), :, torch.arange(9, 49)] = torch.linalg.pinv(curvature, hermitian=True)
+    for point, rows in enumerate(near):
+        sites = torch.block_diag(*curvature[rows - 9])
+        weights = torch.linalg.solve(torch.eye(6 * CLASSES) + sites @ torch.kron(residual[rows][:, rows], eye), sites)
+        passed[point][:, rows] = (torch.kron(residual[[point]][:, rows], eye) @ weights).reshape(CLASSES, 6, CLASSES)
+    passed = passed.reshape(9 * CLASSES, 49 * CLASSES)
+    rest = -passed
+    rest[:, : 9 * CLASSES] += torch.eye(9 * CLASSES)
+    of_residual = rest @ torch.kron(residual, eye) @ rest.mT + passed @ known.reshape(2 * [49 * CLASSES]) @ passed.mT
+    places = conditioning.place(points).repeat_interleave(CLASSES)
+    by_function = rest @ torch.einsum("nd,qr->nqrd", features, eye).reshape(49 * CLASSES, -1)
+    root = prediction.posterior.covariance_root(by_function)
+    wanted = root @ root.mT + of_residual * (places[:, None] == places)
+    torch.testing.assert_close(latent.covariance_matrix, wanted, rtol=0.0, atol=1e-10)
+    assert float((of_residual * (places[:, None] == places)).fill_diagonal_(0.0).abs().max()) > 0.1
+    blocks = wanted.reshape(9, CLASSES, 9, CLASSES).diagonal(dim1=0, dim2=2).movedim(-1, 0)
+    torch.testing.assert_close(prediction.of_points(), blocks, rtol=0.0, atol=1e-10)
+    monkeypatch.setattr(class_prediction, "_TOGETHER", CLASSES)
+    alone = model.posterior(points).covariance_matrix.reshape(9, CLASSES, 9, CLASSES)
+    torch.testing.assert_close(alone.diagonal(dim1=0, dim2=2).movedim(-1, 0), blocks, rtol=0.0, atol=1e-10)

@@ -61,6 +61,7 @@ BY_DESIGN = {
     "features/spectra/special_functions.py:gamma_root": "a special function",
     "features/spectra/special_functions.py:scaled_bessel": "a special function",
     "features/spectra/spherical.py:Spherical.of_distance": "a special function",
+    "inference/latent/class_prediction.py:ClassConditioning.groups": "the numbers of the points of blocks",
     "inference/local/draws.py:LocalDraws.__call__": "the bytes of known points",
     "inference/local/prediction.py:LocalConditioning._of_blocks": "the numbers of the points of blocks",
     "inference/local/draws.py:ResidualDraws.at": "the numbers of the points of blocks",

@@ -83,11 +83,6 @@ class Latent(abc.ABC):
         """The contracts that it does not keep, each with the beginning of the sentence that refuses it."""
         return {"leave out": "no attribute 'leave_one_out'", "weights": "expected no noise and weights"}
 
-    @property
-    def known_by_point(self) -> bool:
-        """Whether covariances are those of functions at single points."""
-        return False
-
     def data(self) -> Model:
         """The inputs and kernels of the other registry."""
         return Model(self.kernel, "gaussian", "plain", "complete", self.dtype)
@@ -168,10 +163,6 @@ class Laplace(Latent):
     def refusals(self) -> dict[str, str]:
         own = {} if self.settings in LOCAL else {"update": "expected a model with blocks for update"}
         return super().refusals | own
-
-    @property
-    def known_by_point(self) -> bool:
-        return self.settings == "neighbors"
 
     def targets(self) -> Tensor:
         return LAPLACE[self.likelihood](self.data().targets(self.inputs()[0]))

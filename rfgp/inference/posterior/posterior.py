@@ -281,10 +281,12 @@ class RootPosterior(GaussianPosterior):
         zeros = torch.zeros(shape, dtype=torch.complex128 if is_complex else torch.float64, device=device)
         return cls(zeros, torch.ones_like(zeros))
 
+    def double(self) -> Self:
+        """The same in float64, as covariances take it."""
+        return type(self)(self.mean.squeeze(-1).double(), self.root.double())
+
     def solve(self, rhs: Tensor) -> Tensor:
-        return (
-            (self.root * self.root.conj()).unsqueeze(-1) * rhs if self.is_diagonal else self._times(self.root.mH @ rhs)
-        )
+        return self._times(self.root.conj().unsqueeze(-1) * rhs if self.is_diagonal else self.root.mH @ rhs)
 
     def function_root(self, scalar: Tensor, outputs: OutputFactor) -> Tensor:
         features = outputs.features(scalar.to(torch.promote_types(scalar.dtype, self.root.dtype)))

@@ -9,6 +9,7 @@ import torch
 from linear_operator.utils.cholesky import psd_safe_cholesky
 from torch import Tensor
 
+from ...inference.latent.class_prediction import ClassCovariance
 from ...likelihoods.mean_softmax import normal_points
 from .model import LaplaceGP
 
@@ -36,6 +37,10 @@ def _functions(model: LaplaceGP, x: Tensor) -> Iterator[Tensor]:
     """Values (S, n, Q) of the functions at some inputs after others, which stand for draws."""
     for rows in x.split(_ROWS) if len(x) else ():
         latent, shape = model.posterior(rows), (len(rows), model.latent.num_functions)
-        joint = latent.covariance_matrix.reshape(*shape, *shape)
-        roots = psd_safe_cholesky(joint.diagonal(dim1=0, dim2=2).movedim(-1, 0))
+        covariance = latent.lazy_covariance_matrix
+        if isinstance(covariance, ClassCovariance):
+            of_points = covariance.prediction.of_points().to(latent.mean)
+        else:
+            of_points = covariance.to_dense().reshape(*shape, *shape).diagonal(dim1=0, dim2=2).movedim(-1, 0)
+        roots = psd_safe_cholesky(of_points)
         yield latent.mean + (roots @ normal_points(shape[1]).to(roots).mT).movedim(-1, 0)
