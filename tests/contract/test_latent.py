@@ -154,7 +154,6 @@ def test_an_update_equals_the_mode_of_all_rows(case):
     close(evidence(parts, case), evidence(fitted(case), case), 1e-6)
 
 
-@every_case
 @pytest.mark.parametrize("case", LATENT, ids=str)
 def test_what_a_model_does_not_do_is_refused_with_a_sentence(case):
     x, y = case.inputs()[0], case.targets()
@@ -168,7 +167,6 @@ def test_what_a_model_does_not_do_is_refused_with_a_sentence(case):
             calls[contract]()
 
 
-@every_case
 @cases("states")
 def test_copies_and_states(case):
     model, again = fitted(case), case.unfitted()
@@ -187,7 +185,6 @@ def test_files(case, tmp_path):
         assert torch.equal(found, wanted)
 
 
-@every_case
 @cases("device")
 def test_rows_without_numbers_are_refused(case):
     """What a device changes is in tests/package/test_devices.py."""
@@ -201,7 +198,6 @@ def test_rows_without_numbers_are_refused(case):
         case.fit(case.unfitted(), case.inputs()[0], y.to("meta"))
 
 
-@every_case
 @cases("float32")
 def test_float32(case):
     """Draws and products with the covariance too; where draws of functions lead a fit, its weights are taken over."""

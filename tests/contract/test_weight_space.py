@@ -172,7 +172,6 @@ def test_a_weight_of_two_is_a_row_twice(case):
             close(found, value)
 
 
-@every_case
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_states(case):
     copy, (_, xs) = case.unfitted(), case.inputs()
@@ -192,7 +191,6 @@ def test_files(case, tmp_path):
         assert torch.equal(value, wanted)
 
 
-@every_case
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_rows_without_numbers_are_refused(case):
     """What a device changes is in tests/package/test_devices.py."""
@@ -205,7 +203,6 @@ def test_rows_without_numbers_are_refused(case):
         fitted(case).posterior(xs.to("meta"))
 
 
-@every_case
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_float32(case):
     torch.set_default_dtype(torch.float32)

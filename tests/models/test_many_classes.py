@@ -191,7 +191,7 @@ def test_evidence_has_gradients_after_a_downdate(monkeypatch):
 
 def test_draws_have_the_moments_of_the_posterior():
     x, y, new = data()
-    count = 20_000
+    count = 4_000
     with torch.no_grad():
         model = model_of().condition(x, y)
         latent = model.posterior(new[:3])

@@ -36,7 +36,7 @@ def test_noisy_labels_take_laplace(num_classes):
     rows = np.arange(400, 1400)
     assert np.mean((truth - found)[rows, labels[rows]]) < 0.12
     assert set(model.comparison_) == {"model", "frequencies", "linear"}
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(x), model.predict_proba(x))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).predict_proba(x[:50]), model.predict_proba(x[:50]))
     with pytest.raises(ValueError, match="LaplaceGP"):
         model.cross_val_predict(x[:300], labels[:300])
     model.partial_fit(x[300:400], labels[300:400])
