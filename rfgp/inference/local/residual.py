@@ -37,7 +37,7 @@ class _InFloat64(torch.nn.Module):
     def __init__(self, kernel: RandomFeatureKernel | CellKernel) -> None:
         super().__init__()
         self.kernel = kernel
-        tensors = itertools.chain(kernel.parameters(), kernel.buffers())
+        tensors = itertools.chain(self.parameters(), self.buffers())
         self.is_float64 = all(tensor.dtype == torch.float64 for tensor in tensors if tensor.is_floating_point())
 
     def forward(self, has_features: bool, x: Tensor, y: Tensor) -> Tensor:
