@@ -1,15 +1,17 @@
-"""Record what every kernel, likelihood and model computes, and compare it with what they compute after a change.
+"""Compare what every kernel, likelihood and model computes with what another commit computes on the same machine.
 
-It is run by hand; values before the change are in ``tests/reference.npz``, or those of another commit::
+It is run by hand::
 
+    python tests/reference.py against COMMIT [--only PATTERN]
     python tests/reference.py record FILE.npz
     python tests/reference.py compare FILE.npz [--only PATTERN]
-    python tests/reference.py against COMMIT [--only PATTERN]
     python tests/reference.py coverage
 
-The third one prints the largest difference by model and value, the last one the share of lines that are reached. A key
-is the name of a case, a colon and the name of a value. Samples, which may change with the order of random draws, have
-"/sample" in their keys. What raises an error is recorded as such.
+The first one prints the largest difference by model and kind of value; the next two store values and compare others
+with them, for changes without a commit; the last one prints the share of lines that are executed. Files are not
+committed: another processor rounds otherwise, and optimization multiplies the difference. A key is the name of a case,
+a colon and the name of a value. Samples, which may change with the order of random draws, have "/sample" in their keys.
+What raises an error is recorded as such.
 """
 
 import argparse
