@@ -11,6 +11,7 @@ from torch import Tensor
 
 from .._support import checks
 from ..inference.posterior.covariance import ResidualCovariance
+from ..inference.sums.recomputation import made_once
 from ..kernels.checked import CheckedKernel
 from ..kernels.operator_valued import without_dims
 from .exact_parameters import ExactParameters
@@ -164,7 +165,7 @@ class KeptValue:
     def of(self, tensors: list[Tensor], compute: Callable[[], Tensor]) -> Tensor:
         """The value, computed anew where a tensor has changed, or gradients run back to one."""
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
-            return compute()
+            return made_once(self, compute)
         if self._known is None or not _are_same(self._known[0], tensors):
             with torch.inference_mode(False), torch.no_grad():
                 self._known = [tensor.clone() for tensor in tensors], compute()

@@ -11,6 +11,7 @@ from torch.autograd.graph import saved_tensors_hooks
 import rfgp
 from rfgp.inference import GramStatistics
 from rfgp.inference.sums.accumulation import summed
+from rfgp.inference.sums.recomputation import made_once
 from rfgp.inference.sums.rows import Rows
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -99,6 +100,29 @@ def test_parameters_need_not_be_leaves():
     exact = scalar(dense(x @ raw, rows, torch.zeros(1)))
     (found,), (expected,) = (torch.autograd.grad(value, leaf, retain_graph=True) for value in (scalar(fast), exact))
     torch.testing.assert_close(found, expected, rtol=1e-10, atol=0.0)
+
+
+def test_what_chunks_share_is_made_once_on_the_way_back():
+    raw, outer, x = tensor(4, WIDTH).requires_grad_(), torch.tensor(0.4, requires_grad=True), tensor(NUM_ROWS, 4)
+    rows, made = Rows(tensor(NUM_ROWS, 1, seed=1)), []
+
+    def shared(name, value):
+        made.append(name)
+        return value
+
+    def make(x, rows):
+        weights = made_once("weights", lambda: shared("weights", (outer * raw).sin()))
+        constant = made_once("constant", lambda: shared("constant", torch.full((4, WIDTH), 0.3)))
+        return x @ (weights + constant) * raw[0], rows
+
+    parts = [slice(0, 20), slice(20, 30), slice(30, NUM_ROWS)]
+    fast = summed(make, x, rows, parts, [raw, outer], GramStatistics(WIDTH, 1), torch.float64).sums()
+    exact = scalar(dense(*make(x, rows), torch.zeros(1)))
+    made.clear()
+    found = torch.autograd.grad(scalar(fast), [raw, outer])
+    assert sorted(made) == ["constant", "weights"]
+    for one, other in zip(found, torch.autograd.grad(exact, [raw, outer]), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-10, atol=1e-10)
 
 
 def test_single_products_have_the_digits_of_single_precision():
