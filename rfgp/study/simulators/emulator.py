@@ -9,8 +9,9 @@ from torch import Generator, Tensor
 
 from ...diagnostics.sensitivity.sources import Functions, FunctionSource
 from .failures import Failures
+from .left_out import left_out
 from .limits import Limits
-from .parameters import learned
+from .parameters import Learned, learned
 from .process import Draws, Process
 
 _NUM_PARAMETERS = 8
@@ -38,10 +39,13 @@ class Emulator(FunctionSource):
         self.unit = (y - self.offset).square().nanmean(0).sqrt()
         self.has_run, self.limits = ~y.isnan(), Limits.of(y)
         scaled, standard = self._scaled(x), (y - self.offset) / self.unit
+        self.learned: list[Learned] = []
         self.outputs: list[list[Process]] = []
         for column, has_run in zip(standard.mT, self.has_run.mT, strict=True):
-            kind, draws = learned(scaled[has_run], column[has_run], _NUM_PARAMETERS, generator)
-            self.outputs.append([Process(scaled[has_run], column[has_run], parameters, kind) for parameters in draws])
+            runs = scaled[has_run], column[has_run]
+            known = learned(*runs, _NUM_PARAMETERS, generator)
+            self.learned.append(known)
+            self.outputs.append([Process(*runs, parameters, known.kind) for parameters in known.parameters])
         self.noise = torch.stack(
             [torch.stack([process.parameters.noise for process in processes]).mean() for processes in self.outputs]
         )
@@ -109,13 +113,16 @@ class Emulator(FunctionSource):
 
     @torch.no_grad()
     def left_out(self) -> tuple[Tensor, Tensor]:
-        """Means and variances (N, T) of every run by the others, noise included; NaN where there is no run.
+        """Means and variances (N, T) of every run by others, noise included; NaN where there is no run.
 
         They are not clipped to the limits.
         """
         mean, variance = torch.full((2, *self.has_run.shape), torch.nan, dtype=torch.float64)
-        for t, (processes, has_run) in enumerate(zip(self.outputs, self.has_run.mT, strict=True)):
-            mean[has_run, t], variance[has_run, t] = _mixed(*self._in_units_of(t, [p.left_out() for p in processes]))
+        for t, ((process, *_), known, has_run) in enumerate(
+            zip(self.outputs, self.learned, self.has_run.mT, strict=True)
+        ):
+            moments = left_out(process.x, process.y, known, self.generator)
+            mean[has_run, t], variance[has_run, t] = _mixed(*self._in_units_of(t, *moments))
         return mean, variance
 
     @torch.no_grad()
@@ -129,15 +136,18 @@ class Emulator(FunctionSource):
         """Means and variances (P, M, T) at x (M, d) for each draw of the parameters."""
         scaled = self._scaled(x)
         parts = [
-            self._in_units_of(t, [(process.mean(scaled), process.variance(scaled)) for process in processes])
+            self._in_units_of(
+                t,
+                torch.stack([process.mean(scaled) for process in processes]),
+                torch.stack([process.variance(scaled) for process in processes]),
+            )
             for t, processes in enumerate(self.outputs)
         ]
         means, variances = (torch.stack(part, dim=-1) for part in zip(*parts, strict=True))
         return means, variances
 
-    def _in_units_of(self, t: int, moments: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    def _in_units_of(self, t: int, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
         """Moments (P, M) of standardized values in the units of the output t, with its spread."""
-        means, variances = (torch.stack(parts) for parts in zip(*moments, strict=True))
         return self.offset[t] + self.unit[t] * means, (self.unit[t] * self.spread[t]).square() * variances
 
 

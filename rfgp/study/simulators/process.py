@@ -86,7 +86,6 @@ class Process:
         total = covariance(x, x, parameters, kind)
         total.diagonal().add_(parameters.noise)
         self.factor = cholesky(total)
-        self.inverse = torch.cholesky_inverse(self.factor)
         self.weights = self.solve(y)
 
     def solve(self, y: Tensor) -> Tensor:
@@ -118,11 +117,6 @@ class Process:
     def cross(self, x: Tensor) -> Tensor:
         """The prior covariance with the runs, (M, N)."""
         return covariance(x, self.x, self.parameters, self.kind)
-
-    def left_out(self) -> tuple[Tensor, Tensor]:
-        """Mean and variance of every run by all others, (N,) each."""
-        variance = self.inverse.diagonal().reciprocal()
-        return self.y - self.weights * variance, variance
 
 
 class Draws:

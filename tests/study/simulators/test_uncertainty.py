@@ -13,10 +13,12 @@ from scipy import stats
 
 import rfgp
 from rfgp.__main__ import main
+from rfgp.study.simulators import left_out
 from rfgp.study.simulators.check import checked
 from rfgp.study.simulators.emulator import Emulator
 from rfgp.study.simulators.limits import Limits
-from rfgp.study.simulators.process import covariance
+from rfgp.study.simulators.parameters import LogPosterior, learned
+from rfgp.study.simulators.process import Parameters, covariance
 
 LOW, HIGH = np.array([1e9, 0.001, -2.0]), np.array([3e9, 0.003, 2.0])
 INPUTS = {"modulus": "uniform(1e9, 3e9)", "width": stats.norm(0.002, 0.0003)}
@@ -65,20 +67,34 @@ def test_predictions_are_those_of_runs_that_were_not_seen(study):
     assert ((error.abs() < 3.0 * std).double().mean(0) > 0.95).all()
 
 
-def test_left_out_runs_are_those_of_processes_without_them():
-    x, y = (torch.from_numpy(part.to_numpy()) for part in table(15))
+def test_left_out_runs_are_those_of_processes_without_them(monkeypatch):
+    """Of two runs in a fold, both are predicted by the others, with parameters of which neither tells anything."""
+    monkeypatch.setattr(left_out, "_NUM_FOLDS", 6)
+    x, y = (torch.from_numpy(part.to_numpy(copy=True)) for part in table(12))
     emulator = Emulator(x, y[:, :1], torch.Generator().manual_seed(0))
-    (process, *_), mean, variance = emulator.outputs[0], [], []
-    matrix = covariance(process.x, process.x, process.parameters, process.kind)
-    noise = process.parameters.noise
-    for i in range(len(x)):
-        rest = [j for j in range(len(x)) if j != i]
-        solved = torch.linalg.solve(matrix[rest][:, rest] + noise * torch.eye(len(rest)), matrix[rest][:, [i]])
-        mean.append((solved.mT @ process.y[rest]).squeeze())
-        variance.append((matrix[i, i] + noise - matrix[[i]][:, rest] @ solved).squeeze())
-    found_mean, found_variance = process.left_out()
-    torch.testing.assert_close(found_mean, torch.stack(mean), rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(found_variance, torch.stack(variance), rtol=1e-3, atol=1e-8)
+    known, (process, *_) = emulator.learned[0], emulator.outputs[0]
+    mean, variance = left_out.left_out(process.x, process.y, known, torch.Generator().manual_seed(1))
+    for fold in torch.randperm(12, generator=torch.Generator().manual_seed(1)).chunk(6):
+        rest = [i for i in range(12) if i not in fold]
+        anew = known.from_other_runs(process.x[rest], process.y[rest], torch.Generator())
+        for s, vector in enumerate(anew.vectors):
+            matrix, noise = covariance(process.x, process.x, Parameters(vector), known.kind), Parameters(vector).noise
+            solved = torch.linalg.solve(matrix[rest][:, rest] + noise * torch.eye(len(rest)), matrix[rest][:, fold])
+            left = (matrix[fold][:, fold] - matrix[fold][:, rest] @ solved).diagonal() + noise
+            torch.testing.assert_close(mean[s, fold], solved.mT @ process.y[rest], rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(variance[s, fold], left, rtol=1e-3, atol=1e-8)
+
+
+def test_parameters_of_other_runs_are_the_most_probable_ones():
+    x = torch.rand(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y = torch.sin(5.0 * x[:, 0]) + x[:, 1]
+    known = learned(x, y, 3, torch.Generator().manual_seed(0))
+    log_posterior = LogPosterior(x[:36], y[:36], known.kind, torch.Generator())
+    before = np.linalg.norm(known.root.mT.numpy() @ log_posterior.loss(known.vectors[0].numpy())[1])
+    anew = known.from_other_runs(x[:36], y[:36], torch.Generator())
+    after = np.linalg.norm(known.root.mT.numpy() @ log_posterior.loss(anew.vectors[0].numpy())[1])
+    assert after < 0.1 * before
+    torch.testing.assert_close(anew.vectors - anew.vectors[0], known.vectors - known.vectors[0])
 
 
 def test_functions_drawn_have_the_moments_of_the_emulator():
@@ -171,6 +187,9 @@ def test_intervals_that_are_too_narrow_are_widened():
     assert float(check.spread[0]) == pytest.approx(2.0, abs=0.2) and 1.0 <= float(check.spread[1]) < 1.1
     wide = SimpleNamespace(left_out=lambda: (torch.zeros_like(y), torch.tensor([4.0, 4.0])), limits=Limits.of(y))
     assert checked(wide, y).spread.tolist() == [1.0, 1.0]
+    few = torch.linspace(0.0, 2.0 * 1.959964, 12, dtype=torch.float64).unsqueeze(-1)  # of 12, the last one counts
+    narrow = SimpleNamespace(left_out=lambda: (torch.zeros_like(few), torch.ones(1)), limits=Limits.of(few))
+    assert float(checked(narrow, few).spread) == pytest.approx(2.0)
 
 
 def test_what_the_kernel_does_not_explain_is_part_of_predictions(small_defaults):
@@ -192,8 +211,9 @@ def test_what_the_kernel_does_not_explain_is_part_of_predictions(small_defaults)
 def test_a_run_that_went_wrong_is_named(small_defaults):
     x, y = table(60)
     y.loc[6, "force"] += 2e7
-    page = str(rfgp.study.uncertainty(x, y["force"]))
-    assert "Look at run 7" in page and "is predicted badly" in page
+    study = rfgp.study.uncertainty(x, y["force"])
+    assert "Look at run 7" in str(study) and "is predicted badly" in str(study)
+    assert study.check.farthest > 100.0  # by runs that know nothing of it: the noise has not learned from it
 
 
 def test_the_next_runs_leave_less_variance(study):
@@ -207,7 +227,7 @@ def test_variances_at_the_runs_are_right_where_the_noise_is_small(study):
         for process in processes:
             noise = process.parameters.noise
             assert noise < 1e-5
-            known = noise - noise.square() * process.inverse.diagonal()
+            known = noise - noise.square() * torch.cholesky_inverse(process.factor).diagonal()
             torch.testing.assert_close(process.variance(process.x), known, rtol=1e-5, atol=1e-13)
             torch.testing.assert_close(process.covariance(process.x).diagonal(), known, rtol=1e-5, atol=1e-13)
 
