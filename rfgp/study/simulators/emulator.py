@@ -8,11 +8,13 @@ import torch
 from torch import Generator, Tensor
 
 from ...diagnostics.sensitivity.sources import Functions, FunctionSource
+from .beyond import Beyond
+from .draws import Draws
 from .failures import Failures
 from .left_out import left_out
 from .limits import Limits
 from .parameters import Learned, learned
-from .process import Draws, Process
+from .process import Process
 
 _NUM_PARAMETERS = 8
 """How many draws of the parameters stand for their posterior."""
@@ -22,8 +24,8 @@ class Emulator(FunctionSource):
     r"""The posterior of the functions :math:`f_1, \dots, f_T` that a simulator computes, by runs of it.
 
     It is the average over draws of the parameters of exact processes, one for each output. The distance of a function
-    drawn from the mean is multiplied by the ``spread`` of its output, which calibrates it. Functions are clipped to the
-    ``limits`` of outputs, and ``failures`` says where runs have none.
+    drawn from the mean is multiplied by the ``spread`` of its output, which calibrates it. Beyond the runs functions go
+    on as at their edge. They are clipped to the ``limits`` of outputs, and ``failures`` says where runs have none.
 
     :param x: runs (N, d), in float64.
     :param y: their outputs (N, T), NaN where a run has none.
@@ -115,14 +117,14 @@ class Emulator(FunctionSource):
     def left_out(self) -> tuple[Tensor, Tensor]:
         """Means and variances (N, T) of every run by others, noise included; NaN where there is no run.
 
-        They are not clipped to the limits.
+        They are not clipped to the limits, and not widened.
         """
         mean, variance = torch.full((2, *self.has_run.shape), torch.nan, dtype=torch.float64)
         for t, ((process, *_), known, has_run) in enumerate(
             zip(self.outputs, self.learned, self.has_run.mT, strict=True)
         ):
-            moments = left_out(process.x, process.y, known, self.generator)
-            mean[has_run, t], variance[has_run, t] = _mixed(*self._in_units_of(t, *moments))
+            moments = zip(*left_out(process.x, process.y, known, self.generator), strict=True)
+            mean[has_run, t], variance[has_run, t] = _mixed(*self._in_units_of(t, list(moments)))
         return mean, variance
 
     @torch.no_grad()
@@ -134,21 +136,18 @@ class Emulator(FunctionSource):
 
     def _by_parameters(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances (P, M, T) at x (M, d) for each draw of the parameters."""
-        scaled = self._scaled(x)
+        beyond = Beyond(self._scaled(x))
         parts = [
-            self._in_units_of(
-                t,
-                torch.stack([process.mean(scaled) for process in processes]),
-                torch.stack([process.variance(scaled) for process in processes]),
-            )
+            self._in_units_of(t, [beyond.moments(process, float(self.spread[t])) for process in processes])
             for t, processes in enumerate(self.outputs)
         ]
         means, variances = (torch.stack(part, dim=-1) for part in zip(*parts, strict=True))
         return means, variances
 
-    def _in_units_of(self, t: int, means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
-        """Moments (P, M) of standardized values in the units of the output t, with its spread."""
-        return self.offset[t] + self.unit[t] * means, (self.unit[t] * self.spread[t]).square() * variances
+    def _in_units_of(self, t: int, moments: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+        """Moments (P, M) of standardized values in the units of the output t."""
+        means, variances = (torch.stack(parts) for parts in zip(*moments, strict=True))
+        return self.offset[t] + self.unit[t] * means, self.unit[t].square() * variances
 
 
 def _mixed(means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:

@@ -113,9 +113,10 @@ def uncertainty(
 
     Each output has an exact Gaussian process, whose kernel, RBF or Matern-5/2 with effects of single inputs, has the
     largest evidence; its parameters are drawn from their posterior. Every run is predicted by others, from which the
-    parameters are learned anew. The posterior is widened until 95 % of new runs are expected in their intervals. Runs
-    without an output have failed: they are counted, a classifier of the inputs says where others are expected to fail,
-    and runs to do next are elsewhere. Where the smallest or the largest value of an output is repeated, it is a bound of all functions.
+    parameters are learned anew. The posterior is widened until 95 % of new runs are expected in their intervals. Beyond
+    the runs functions go on as at their edge, by a factor that is not known. Runs without an output have failed:
+    they are counted, a classifier of the inputs says where others are expected to fail, and runs to do next are
+    elsewhere. Where the smallest or the largest value of an output is repeated, it is a bound of all functions.
 
     :param x: inputs of 10 to 2,000 runs, (N, d), a data frame or an array.
     :param y: their outputs, (N,) or (N, T), NaN where a run has none.

@@ -159,8 +159,8 @@ def _beyond(study: Findings) -> list[str]:
     if not far:
         return []
     return [
-        f"Outside the runs there is a part of the variance of inputs: {', '.join(far)}. There indices are "
-        "guesses, and their intervals may be too narrow."
+        f"Outside the runs there is a part of the variance of inputs: {', '.join(far)}. There outputs are taken to go "
+        "on as at the edge of the runs, by a factor that is not known; intervals are as wide as that makes them."
     ]
 
 
@@ -218,7 +218,7 @@ def _inputs(study: Findings) -> Section:
         if outside > _OUTSIDE or of_variance > _OUTSIDE_OF_VARIANCE:
             sentences.append(
                 f"{outside:.1%} of {name} is outside the runs, with {of_variance:.0%} of its variance; predictions are "
-                "guesses there, and indices and quantiles with them: do runs there."
+                "guesses there, and widen the intervals of indices and quantiles: do runs there."
             )
     header = ["input", "distribution", "by", "outside the runs", "of its variance"]
     return Section("What was assumed of the inputs?", sentences, header, [rows])

@@ -101,7 +101,8 @@ def test_functions_drawn_have_the_moments_of_the_emulator():
     x, y = (torch.from_numpy(part.to_numpy()) for part in table(12))
     emulator = Emulator(x, y, torch.Generator().manual_seed(0))
     emulator.spread = torch.tensor([1.0, 2.0], dtype=torch.float64)
-    at = torch.from_numpy(table(5, seed=2)[0].to_numpy())
+    at = torch.from_numpy(table(7, seed=2)[0].to_numpy(copy=True))
+    at[0, 0], at[1], at[2, 2] = 4e9, torch.tensor([3.5e9, 0.0, 2.5], dtype=torch.float64), -2.2  # beyond the runs
     mean, variance = emulator.moments(at)
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -236,6 +237,21 @@ def test_inputs_beyond_the_runs_are_named(small_defaults):
     x, y = table(20)
     page = str(rfgp.study.uncertainty(x, y["flow"], {"offset": "uniform(-2.5, 2)"}))
     assert "of offset is outside the runs" in page and "of width is outside" not in page
+
+
+def test_intervals_know_of_the_inputs_beyond_the_runs(small_defaults):
+    """Nine tenths of a long tail are where the runs are, and a quarter of its variance; a sum has known indices."""
+    load = stats.lognorm(1.0)
+    low, high = load.ppf([0.05, 0.95])
+    unit = stats.qmc.LatinHypercube(2, seed=0).random(40)
+    x = np.column_stack([low + (high - low) * unit[:, 0], unit[:, 1]])
+    study = rfgp.study.uncertainty(x, x[:, 0] + 5.0 * x[:, 1], {"load": load, "length": "uniform(0, 1)"})
+    index = load.var() / (load.var() + 25.0 / 12.0)
+    (low, high), found = study.sobol.first.interval(), study.sobol.first.value[0, 0]
+    assert low[0, 0] <= index <= high[0, 0] and high[0, 0] - low[0, 0] > 0.15 and abs(found - index) < 0.05
+    assert study.sobol.outside[1, 0] > 0.7 and "of that of load" in str(study)
+    mean, std = study.predict([[20.0, 0.5]])
+    assert abs(mean - 22.5) < 0.5 and abs(std - (20.0 - x[:, 0].max())) < 0.5  # the growth beyond, as much as expected
 
 
 def test_the_page_and_the_report_say_the_same(study, tmp_path):
