@@ -32,27 +32,45 @@ class Beyond:
         direction = (x - self.edge)[self.rows] / distance[self.rows].unsqueeze(-1)
         self.inner = self.edge[self.rows] - _INWARD * direction
         self.steps = distance[self.rows] / _INWARD
-        self.shares = torch.cat([direction.clamp_max(0.0), direction.clamp_min(0.0)], dim=-1).square()
+        sides = torch.cat([direction.clamp_max(0.0), direction.clamp_min(0.0)], dim=-1)
+        self.shares = x.new_zeros(len(x), sides.shape[-1]).index_copy(0, self.rows, sides.square())
+
+    @property
+    def known(self) -> Tensor:
+        """Those points in the box by which all others are known, (M + R, d)."""
+        return torch.cat([self.edge, self.inner])
+
+    def _growth(self, values: Tensor) -> Tensor:
+        """By what functions grow from p to x for factors of one, (M, F), from their values where they are known."""
+        edge, inner = values.split([len(self.edge), len(self.inner)])
+        growth = self.steps.unsqueeze(-1) * (edge[self.rows] - inner)
+        return torch.zeros_like(edge).index_copy(0, self.rows, growth)
 
     def values(self, functions: Callable[[Tensor], Tensor], factors: Tensor) -> Tensor:
         """The values (M, F) of functions that are known in the box, with factors (2 d, F)."""
-        at_edge, at_inner = functions(torch.cat([self.edge, self.inner])).split([len(self.edge), len(self.inner)])
-        growth = self.steps.unsqueeze(-1) * (at_edge[self.rows] - at_inner)
-        return at_edge.index_add(0, self.rows, (self.shares @ factors) * growth)
+        values = functions(self.known)
+        return values[: len(self.edge)] + (self.shares @ factors) * self._growth(values)
 
     def moments(self, process: Process, scale: float) -> tuple[Tensor, Tensor]:
         """The mean and the variance (M,) of the function of a process whose deviations from its mean are scaled."""
-        mean, edge, inner, steps = process.mean(self.edge), self.edge[self.rows], self.inner, self.steps
-        variance = scale**2 * process.variance(self.edge)
-        if not len(inner):
-            return mean, variance
-        growth = steps * (mean[self.rows] - process.mean(inner))
-        at_edge, at_inner = variance[self.rows], scale**2 * process.variance(inner)
-        between = scale**2 * process.between(edge, inner)
-        of_growth = steps.square() * (at_edge + at_inner - 2.0 * between).clamp_min(0.0)
-        both = (at_edge + of_growth + 2.0 * steps * (at_edge - between)).clamp_min(0.0)
-        of_factors = self.shares.square().sum(-1) * (growth.square() + of_growth)
-        return mean.index_add(0, self.rows, growth), variance.index_copy(0, self.rows, both + of_factors)
+        known, count = self.known, len(self.edge)
+        mean, variance = process.mean(known), scale**2 * process.variance(known)
+        between = scale**2 * process.between(self.edge[self.rows], self.inner)
+        growth, edge = self._growth(mean.unsqueeze(-1)).squeeze(-1), variance[: len(self.edge)]
+        of_growth, with_edge = torch.zeros_like(edge), torch.zeros_like(edge)
+        of_growth[self.rows] = self.steps.square() * (edge[self.rows] + variance[count:] - 2.0 * between).clamp_min(0.0)
+        with_edge[self.rows] = self.steps * (edge[self.rows] - between)
+        whole = (edge + 2.0 * with_edge + of_growth).clamp_min(0.0)
+        return mean[:count] + growth, whole + self.shares.square().sum(-1) * (growth.square() + of_growth)
+
+    def covariance(self, process: Process, scale: float) -> Tensor:
+        """The covariance (M, M) of that function."""
+        known, count = self.known, len(self.edge)
+        covariance, growth = scale**2 * process.covariance(known), self._growth(process.mean(known).unsqueeze(-1))
+        with_known = self._growth(covariance)
+        with_edge, of_growth = with_known[:, :count], self._growth(with_known.mT)
+        whole = covariance[:count, :count] + with_edge + with_edge.mT + of_growth
+        return whole + (self.shares @ self.shares.mT) * (growth @ growth.mT + of_growth)
 
 
 def factors(dim: int, count: int, generator: Generator) -> Tensor:

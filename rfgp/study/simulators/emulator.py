@@ -130,9 +130,10 @@ class Emulator(FunctionSource):
     @torch.no_grad()
     def covariances(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior covariances (T, M, M) at x (M, d), and noise variances (T,), of standardized outputs."""
-        scaled, squares = self._scaled(x), self.spread.square()
-        covariance = torch.stack([processes[0].covariance(scaled) for processes in self.outputs])
-        return squares[:, None, None] * covariance, squares * self.noise
+        beyond, most_probable = Beyond(self._scaled(x)), [processes[0] for processes in self.outputs]
+        scales = zip(most_probable, self.spread.tolist(), strict=True)
+        covariance = torch.stack([beyond.covariance(process, scale) for process, scale in scales])
+        return covariance, self.spread.square() * self.noise
 
     def _by_parameters(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances (P, M, T) at x (M, d) for each draw of the parameters."""

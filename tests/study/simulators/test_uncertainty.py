@@ -14,11 +14,12 @@ from scipy import stats
 import rfgp
 from rfgp.__main__ import main
 from rfgp.study.simulators import left_out
+from rfgp.study.simulators.beyond import Beyond, factors
 from rfgp.study.simulators.check import checked
 from rfgp.study.simulators.emulator import Emulator
 from rfgp.study.simulators.limits import Limits
 from rfgp.study.simulators.parameters import LogPosterior, learned
-from rfgp.study.simulators.process import Parameters, covariance
+from rfgp.study.simulators.process import Parameters, Process, covariance
 
 LOW, HIGH = np.array([1e9, 0.001, -2.0]), np.array([3e9, 0.003, 2.0])
 INPUTS = {"modulus": "uniform(1e9, 3e9)", "width": stats.norm(0.002, 0.0003)}
@@ -113,6 +114,26 @@ def test_functions_drawn_have_the_moments_of_the_emulator():
     assert ((drawn.mean(1) - mean).abs() < 4.5 * error).all()
     ratios = drawn.var(1) / variance  # each of the eight groups has random waves of its own
     assert abs(ratios.mean() - 1.0) < 3.0 * ratios.std() / math.sqrt(8.0)
+
+
+def test_functions_beyond_the_runs_have_the_moments_of_draws():
+    """Draws of what is known inside, and of the factors, have the mean and the covariance that are computed."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.rand(9, 2, generator=random, dtype=torch.float64)
+    process = Process(x, x.sum(-1).sin(), Parameters(torch.tensor([-0.5, 0.0, 0.0, -9.0, 0.0, 0.5, -1.0, -1.5])), "rbf")
+    beyond = Beyond(torch.tensor([[0.4, 0.7], [1.5, 0.2], [1.2, 0.9], [1.3, -0.4], [-0.2, 0.5]], dtype=torch.float64))
+    within = 2.0**2 * process.covariance(beyond.known)
+    root = torch.linalg.cholesky(within + 1e-9 * torch.eye(len(within)))
+    normal = torch.randn(len(within), 40_000, generator=random, dtype=torch.float64)
+    inside = process.mean(beyond.known).unsqueeze(-1) + root @ normal
+    drawn = beyond.values(lambda _: inside, factors(2, 40_000, random)[:, 1:])
+    mean, variance = beyond.moments(process, 2.0)
+    covariance = beyond.covariance(process, 2.0)
+    torch.testing.assert_close(covariance.diagonal(), variance)
+    apart = drawn - mean.unsqueeze(-1)
+    products = apart.unsqueeze(0) * apart.unsqueeze(1)
+    for values, expected in ((drawn, mean), (products, covariance)):
+        assert ((values.mean(-1) - expected).abs() < 4.5 * values.std(-1) / math.sqrt(40_000)).all()
 
 
 def test_failed_runs_are_left_out_of_their_output_only(small_defaults):
