@@ -391,7 +391,9 @@ CELLS = [
     *(
         Cell("docs/uncertainty_studies.rst", _study_row(name), "uncertainty_study", _study(name))
         for name in (
-            f"{simulator}, {runs} runs" for simulator in ("beam", "Ishigami", "g-function") for runs in (60, 150)
+            *(f"{simulator}, {runs} runs" for simulator in ("beam", "Ishigami", "g-function") for runs in (60, 150)),
+            *(f"{simulator}, 200 runs" for simulator in ("piston", "wing weight")),
+            *(f"tails to {share} %, 60 runs" for share in (90, 95, 99)),
         )
     ),
     Cell(GUIDE, rf"Fourier features is {NUMBER}, that of KL {NUMBER}\.\n", "kl_and_coverage", _divergences),

@@ -1,19 +1,25 @@
-"""Uncertainty studies of simulators: coverage of outputs, of Sobol' indices and of quantiles, against many runs."""
+"""Uncertainty studies of simulators: coverage of outputs, of Sobol' indices and of quantiles, against many runs.
+
+Piston and wing weight are predicted where inputs are uniform; tails are run where a share of the inputs is.
+"""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from common import arguments, environment, markdown, mean_and_error, resumed, write
+from scipy import stats
 from scipy.stats import qmc
 
 import rfgp
 from rfgp.diagnostics.sensitivity.given import distribution
-from rfgp.diagnostics.sensitivity.inputs import points
+from rfgp.diagnostics.sensitivity.inputs import InputDistribution, normal_nodes, points
 from rfgp.diagnostics.sensitivity.sampled import levels, sampled_variances
 
 A = torch.tensor([0.0, 1.0, 4.5, 9.0, 99.0], dtype=torch.float64)
@@ -42,8 +48,79 @@ def g_function(x: torch.Tensor) -> torch.Tensor:
     return (((4.0 * x - 2.0).abs() + A) / (1.0 + A)).prod(-1, keepdim=True)
 
 
-SIMULATORS: dict[str, tuple[Any, dict[str, str], list[tuple[float, float]]]] = {
-    "beam": (
+def piston(x: torch.Tensor) -> torch.Tensor:
+    """The cycle time of a piston (Kenett and Zacks, 1998), seven inputs, (N, 1)."""
+    mass, area, volume, spring, pressure, ambient, gas = x.unbind(-1)
+    force = pressure * area + 19.62 * mass - spring * volume / area
+    at_rest = pressure * volume / gas * ambient
+    filled = area / (2.0 * spring) * ((force.square() + 4.0 * spring * at_rest).sqrt() - force)
+    return (2.0 * math.pi * (mass / (spring + area.square() * at_rest / filled.square())).sqrt()).unsqueeze(-1)
+
+
+def wing_weight(x: torch.Tensor) -> torch.Tensor:
+    """The weight of the wing of a light aircraft (Forrester, Sobester and Keane, 2008), ten inputs, (N, 1)."""
+    area, fuel, aspect, sweep, pressure, taper, thickness, load, design, paint = x.unbind(-1)
+    cosine = torch.cos(sweep * math.pi / 180.0)
+    size = area**0.758 * fuel**0.0035 * (aspect / cosine.square()) ** 0.6 * pressure**0.006 * taper**0.04
+    shape = (100.0 * thickness / cosine) ** -0.3 * (load * design) ** 0.49
+    return (0.036 * size * shape + area * paint).unsqueeze(-1)
+
+
+def tails(x: torch.Tensor) -> torch.Tensor:
+    """Functions that grow in all ways with the first of four inputs, two of which have long tails, (N, 6)."""
+    first, second, third, fourth = x.unbind(-1)
+    return torch.stack(
+        [
+            first + second + 2.0 * third + torch.sin(2.0 * math.pi * fourth),
+            first * (third + 0.5) + fourth,
+            first.log() + second * third + fourth,
+            first / (1.0 + first) + 0.3 * third * fourth + 0.2 * second,
+            first**0.7 / second * (1.0 + third),
+            first.square() + 8.0 * second * third + fourth,
+        ],
+        dim=-1,
+    )
+
+
+@dataclass(frozen=True)
+class Simulator:
+    """A function of inputs with distributions, which is run in a box.
+
+    :param box: its limits.
+    :param sizes: numbers of runs.
+    :param designs: how many designs of each.
+    :param parts: of the quadrature of each input, where long tails leave no other way to known indices.
+    """
+
+    function: Callable[[torch.Tensor], torch.Tensor]
+    described: dict[str, str]
+    box: list[tuple[float, float]]
+    sizes: tuple[int, ...] = (60, 150)
+    designs: int = 10
+    parts: tuple[int, ...] = ()
+
+    @property
+    def inputs(self) -> list[InputDistribution]:
+        """The distributions."""
+        return [distribution(words) for words in self.described.values()]
+
+
+def in_box(function: Callable[[torch.Tensor], torch.Tensor], box: list[tuple[float, float]], **given: Any) -> Simulator:
+    """A simulator whose inputs are uniform in the box."""
+    return Simulator(function, {f"x{k + 1}": f"uniform{pair}" for k, pair in enumerate(box)}, box, **given)
+
+
+def to_share(share: float) -> Simulator:
+    """The functions of tails, run where a share of each log-normal input is."""
+    described = {"x1": "lognormal(0, 1)", "x2": "lognormal(0, 0.5)", "x3": "uniform(0, 1)", "x4": "uniform(0, 1)"}
+    ends = [(math.exp(-sd * z), math.exp(sd * z)) for z in [stats.norm.ppf(0.5 + 0.5 * share)] for sd in (1.0, 0.5)]
+    return Simulator(tails, described, [*ends, (0.0, 1.0), (0.0, 1.0)], (60,), 20, (16, 6, 4, 4))
+
+
+PISTON = [(30, 60), (0.005, 0.02), (0.002, 0.01), (1000, 5000), (90000, 110000), (290, 296), (340, 360)]
+WING = [(150, 200), (220, 300), (6, 10), (-10, 10), (16, 45), (0.5, 1), (0.08, 0.18), (2.5, 6), (1700, 2500)]
+SIMULATORS = {
+    "beam": Simulator(
         beam,
         {
             "width": "normal(0.05, 0.001)",
@@ -54,38 +131,63 @@ SIMULATORS: dict[str, tuple[Any, dict[str, str], list[tuple[float, float]]]] = {
         },
         [(0.046, 0.054), (0.092, 0.108), (1.9, 2.1), (550.0, 1750.0), (190e9, 215e9)],
     ),
-    "Ishigami": (
-        ishigami,
-        {f"x{k}": f"uniform({-math.pi}, {math.pi})" for k in range(1, 4)},
-        [(-math.pi, math.pi)] * 3,
-    ),
-    "g-function": (g_function, {f"x{k}": "uniform(0, 1)" for k in range(1, 6)}, [(0.0, 1.0)] * 5),
+    "Ishigami": in_box(ishigami, [(-math.pi, math.pi)] * 3),
+    "g-function": in_box(g_function, [(0.0, 1.0)] * 5),
+    "piston": in_box(piston, PISTON, sizes=(200,), designs=20),
+    "wing weight": in_box(wing_weight, [*WING, (0.025, 0.08)], sizes=(200,), designs=20),
+    **{f"tails to {share} %": to_share(0.01 * share) for share in (90, 95, 99)},
 }
 
 
 def truth(name: str, num_points: int) -> dict[str, torch.Tensor]:
     """Indices (2, T, d) and quantiles (3, T) by runs of the simulator itself."""
-    function, described, _ = SIMULATORS[name]
-    inputs = [distribution(words) for words in described.values()]
+    simulator = SIMULATORS[name]
+    function, inputs = simulator.function, simulator.inputs
     count = function(points(inputs, torch.full((1, len(inputs)), 0.5, dtype=torch.float64))).shape[-1]
-    variances, _ = sampled_variances(function, inputs, num_points, False, count)
-    whole = variances.variance.unsqueeze(-1)
     y = function(points(inputs, levels(num_points, len(inputs), seed=7)))
     quantiles = torch.from_numpy(np.quantile(y.numpy(), QUANTILES, axis=0))
+    if simulator.parts:
+        return {"indices": by_quadrature(simulator), "quantiles": quantiles}
+    variances, _ = sampled_variances(function, inputs, num_points, False, count)
+    whole = variances.variance.unsqueeze(-1)
     return {
         "indices": torch.stack([variances.single / whole, (whole - variances.others) / whole]),
         "quantiles": quantiles,
     }
 
 
+def by_quadrature(simulator: Simulator) -> torch.Tensor:
+    """Indices (2, T, d) by a grid of nodes."""
+    inputs, dims = simulator.inputs, range(len(simulator.inputs))
+    nodes, weights = zip(*(normal_nodes(parts) for parts in simulator.parts), strict=True)
+    grids = torch.meshgrid(
+        *(one.quantile(torch.special.ndtr(z)) for one, z in zip(inputs, nodes, strict=True)), indexing="ij"
+    )
+    y = simulator.function(torch.stack(grids, dim=-1).flatten(0, -2)).unflatten(0, [len(z) for z in nodes])
+
+    def mean(values: torch.Tensor, over: set[int]) -> torch.Tensor:
+        for k in over:
+            values = (values * weights[k].reshape([-1 if j == k else 1 for j in (*dims, -1)])).sum(k, keepdim=True)
+        return values
+
+    def variance(known: set[int]) -> torch.Tensor:
+        part = mean(y, set(dims) - known)
+        return mean((part - mean(part, known)).square(), known).flatten()
+
+    every = set(dims)
+    whole = variance(every)
+    first = [variance({k}) / whole for k in dims]
+    return torch.stack([torch.stack(first, -1), torch.stack([1.0 - variance(every - {k}) / whole for k in dims], -1)])
+
+
 def measured(name: str, runs: int, seed: int, known: dict[str, torch.Tensor]) -> dict[str, Any]:
     """A study of a fresh Latin hypercube design."""
-    function, described, limits = SIMULATORS[name]
-    low, high = np.array(limits).T
-    x = qmc.scale(qmc.LatinHypercube(len(limits), seed=seed).random(runs), low, high)
+    simulator = SIMULATORS[name]
+    function, (low, high) = simulator.function, np.array(simulator.box).T
+    x = qmc.scale(qmc.LatinHypercube(len(low), seed=seed).random(runs), low, high)
     y = function(torch.from_numpy(x)).numpy()
     wall, start = time.perf_counter(), time.process_time()
-    study = rfgp.study.uncertainty(x, y, described)
+    study = rfgp.study.uncertainty(x, y, simulator.described)
     seconds, wall = time.process_time() - start, time.perf_counter() - wall
     inputs = list(study.runs.inputs.values())
     at = points(inputs, levels(4096, len(inputs), seed=seed + 100))
@@ -108,6 +210,7 @@ def measured(name: str, runs: int, seed: int, known: dict[str, torch.Tensor]) ->
         "relative_error": (error.square().mean(0).sqrt() / spread).tolist(),
         "coverage": ((error.abs() <= 1.96 * std).double().mean(0)).tolist(),
         "index_error": float((indices - known["indices"]).abs().max()),
+        "index_width": float((upper - lower).mean()),
         "indices_inside": float(_inside(lower, known["indices"], upper)),
         "quantile_error": float(((values - known["quantiles"]).abs() / spread).max()),
         "quantiles_inside": float(_inside(q_low, known["quantiles"], q_high)),
@@ -122,25 +225,26 @@ def _inside(low: torch.Tensor, value: torch.Tensor, high: torch.Tensor) -> torch
 
 def main() -> None:
     parser = arguments(__doc__, "uncertainty_study")
-    parser.add_argument("--designs", type=int, default=10)
     options = parser.parse_args()
     torch.set_num_threads(1)
-    sizes = (40,) if options.quick else (60, 150)
     result = resumed(options)
     result.setdefault("cells", {})
-    for name in SIMULATORS:
+    for name, simulator in SIMULATORS.items():
         known = truth(name, 2**12 if options.quick else 2**20)
-        for runs in sizes:
+        for runs in (40,) if options.quick else simulator.sizes:
             cells = result["cells"].setdefault(f"{name}, {runs} runs", [])
-            for seed in range(len(cells), 1 if options.quick else options.designs):
+            for seed in range(len(cells), 1 if options.quick else simulator.designs):
                 cells.append(measured(name, runs, seed, known))
                 result["environment"] = environment()
                 write(options.out, result)
-    header = ["simulator", "seconds", "output error / sd", "coverage", "index error", "inside", "quantiles inside"]
+    header = ["simulator", "seconds", "output error / sd", "coverage", "index error", "inside", "quantiles", "width"]
     rows = []
     for name, cells in result["cells"].items():
         columns = [[float(np.mean(cell[key])) for cell in cells] for key in ("relative_error", "coverage")]
-        columns += [[cell[key] for cell in cells] for key in ("index_error", "indices_inside", "quantiles_inside")]
+        columns += [
+            [cell[key] for cell in cells]
+            for key in ("index_error", "indices_inside", "quantiles_inside", "index_width")
+        ]
         shown = ["{:.4f} ± {:.4f}".format(*mean_and_error(column)) for column in columns]
         rows.append([name, f"{np.median([cell['seconds'] for cell in cells]):.1f}", *shown])
     print(markdown(header, rows))

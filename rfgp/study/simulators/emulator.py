@@ -8,10 +8,13 @@ import torch
 from torch import Generator, Tensor
 
 from ...diagnostics.sensitivity.sources import Functions, FunctionSource
+from .beyond import Beyond
+from .draws import Draws
 from .failures import Failures
+from .left_out import left_out
 from .limits import Limits
-from .parameters import learned
-from .process import Draws, Process
+from .parameters import Learned, learned
+from .process import Process
 
 _NUM_PARAMETERS = 8
 """How many draws of the parameters stand for their posterior."""
@@ -21,8 +24,8 @@ class Emulator(FunctionSource):
     r"""The posterior of the functions :math:`f_1, \dots, f_T` that a simulator computes, by runs of it.
 
     It is the average over draws of the parameters of exact processes, one for each output. The distance of a function
-    drawn from the mean is multiplied by the ``spread`` of its output, which calibrates it. Functions are clipped to the
-    ``limits`` of outputs, and ``failures`` says where runs have none.
+    drawn from the mean is multiplied by the ``spread`` of its output, which calibrates it. Beyond the runs functions go
+    on as at their edge. They are clipped to the ``limits`` of outputs, and ``failures`` says where runs have none.
 
     :param x: runs (N, d), in float64.
     :param y: their outputs (N, T), NaN where a run has none.
@@ -38,10 +41,13 @@ class Emulator(FunctionSource):
         self.unit = (y - self.offset).square().nanmean(0).sqrt()
         self.has_run, self.limits = ~y.isnan(), Limits.of(y)
         scaled, standard = self._scaled(x), (y - self.offset) / self.unit
+        self.learned: list[Learned] = []
         self.outputs: list[list[Process]] = []
         for column, has_run in zip(standard.mT, self.has_run.mT, strict=True):
-            kind, draws = learned(scaled[has_run], column[has_run], _NUM_PARAMETERS, generator)
-            self.outputs.append([Process(scaled[has_run], column[has_run], parameters, kind) for parameters in draws])
+            runs = scaled[has_run], column[has_run]
+            known = learned(*runs, _NUM_PARAMETERS, generator)
+            self.learned.append(known)
+            self.outputs.append([Process(*runs, parameters, known.kind) for parameters in known.parameters])
         self.noise = torch.stack(
             [torch.stack([process.parameters.noise for process in processes]).mean() for processes in self.outputs]
         )
@@ -109,36 +115,40 @@ class Emulator(FunctionSource):
 
     @torch.no_grad()
     def left_out(self) -> tuple[Tensor, Tensor]:
-        """Means and variances (N, T) of every run by the others, noise included; NaN where there is no run.
+        """Means and variances (N, T) of every run by others, noise included; NaN where there is no run.
 
-        They are not clipped to the limits.
+        They are not clipped to the limits, and not widened.
         """
         mean, variance = torch.full((2, *self.has_run.shape), torch.nan, dtype=torch.float64)
-        for t, (processes, has_run) in enumerate(zip(self.outputs, self.has_run.mT, strict=True)):
-            mean[has_run, t], variance[has_run, t] = _mixed(*self._in_units_of(t, [p.left_out() for p in processes]))
+        for t, ((process, *_), known, has_run) in enumerate(
+            zip(self.outputs, self.learned, self.has_run.mT, strict=True)
+        ):
+            moments = zip(*left_out(process.x, process.y, known, self.generator), strict=True)
+            mean[has_run, t], variance[has_run, t] = _mixed(*self._in_units_of(t, list(moments)))
         return mean, variance
 
     @torch.no_grad()
     def covariances(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior covariances (T, M, M) at x (M, d), and noise variances (T,), of standardized outputs."""
-        scaled, squares = self._scaled(x), self.spread.square()
-        covariance = torch.stack([processes[0].covariance(scaled) for processes in self.outputs])
-        return squares[:, None, None] * covariance, squares * self.noise
+        beyond, most_probable = Beyond(self._scaled(x)), [processes[0] for processes in self.outputs]
+        scales = zip(most_probable, self.spread.tolist(), strict=True)
+        covariance = torch.stack([beyond.covariance(process, scale) for process, scale in scales])
+        return covariance, self.spread.square() * self.noise
 
     def _by_parameters(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances (P, M, T) at x (M, d) for each draw of the parameters."""
-        scaled = self._scaled(x)
+        beyond = Beyond(self._scaled(x))
         parts = [
-            self._in_units_of(t, [(process.mean(scaled), process.variance(scaled)) for process in processes])
+            self._in_units_of(t, [beyond.moments(process, float(self.spread[t])) for process in processes])
             for t, processes in enumerate(self.outputs)
         ]
         means, variances = (torch.stack(part, dim=-1) for part in zip(*parts, strict=True))
         return means, variances
 
     def _in_units_of(self, t: int, moments: Sequence[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
-        """Moments (P, M) of standardized values in the units of the output t, with its spread."""
+        """Moments (P, M) of standardized values in the units of the output t."""
         means, variances = (torch.stack(parts) for parts in zip(*moments, strict=True))
-        return self.offset[t] + self.unit[t] * means, (self.unit[t] * self.spread[t]).square() * variances
+        return self.offset[t] + self.unit[t] * means, self.unit[t].square() * variances
 
 
 def _mixed(means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:

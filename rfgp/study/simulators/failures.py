@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor
 
-from .parameters import learned
+from .left_out import left_out
+from .parameters import Learned, learned
 from .process import Process
 
 
@@ -21,6 +22,7 @@ class _Classifier:
     """
 
     process: Process
+    learned: Learned
     offset: Tensor
     unit: Tensor
 
@@ -29,15 +31,16 @@ class _Classifier:
         labels = 2.0 * succeeded.double() - 1.0
         offset, unit = labels.mean(), labels.std(correction=0)
         standard = (labels - offset) / unit
-        kind, (parameters,) = learned(x, standard, 1, generator)
-        return cls(Process(x, standard, parameters, kind), offset, unit)
+        known = learned(x, standard, 1, generator)
+        return cls(Process(x, standard, known.parameters[0], known.kind), known, offset, unit)
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._probability(self.process.mean(x), self.process.variance(x) + self.process.parameters.noise)
 
     def left_out(self) -> Tensor:
-        """That of every run by the others."""
-        return self._probability(*self.process.left_out())
+        """That of every run by others, the same every time."""
+        moments = left_out(self.process.x, self.process.y, self.learned, torch.Generator().manual_seed(0))
+        return self._probability(*(part.squeeze(0) for part in moments))
 
     def _probability(self, mean: Tensor, variance: Tensor) -> Tensor:
         return torch.special.ndtr((self.offset / self.unit + mean) / variance.sqrt())
@@ -65,7 +68,7 @@ class Failures:
 
     @torch.no_grad()
     def recognized(self, t: int) -> tuple[int, int]:
-        """How many runs without the output t, and with it, are recognized as such by the others."""
+        """How many runs without the output t, and with it, are recognized as such by others."""
         one = self._classifiers[t]
         if one is None:
             return 0, len(self.has_run)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Generator, Tensor
+from torch import Tensor
 
 from ...linalg import cholesky
 
@@ -15,7 +14,6 @@ Kind = Literal["rbf", "matern52"]
 KINDS: tuple[Kind, ...] = ("rbf", "matern52")
 _JITTER = 1e-7
 """Noise variance in units of the prior variance, which keeps matrices positive definite."""
-_JOINT_WAVES, _SINGLE_WAVES = 256, 48
 
 
 @dataclass(frozen=True)
@@ -60,12 +58,12 @@ class Parameters:
 
 
 def covariance(x: Tensor, z: Tensor, parameters: Parameters, kind: Kind) -> Tensor:
-    """The kernel matrix of inputs (N, d) and (M, d)."""
+    """The kernel matrix of inputs (..., N, d) and (..., M, d)."""
     a, b = ((part - 0.5) / parameters.lengthscale for part in (x, z))
-    square = a.square().sum(-1).unsqueeze(-1) + b.square().sum(-1) - 2.0 * a @ b.mT
+    square = a.square().sum(-1).unsqueeze(-1) + b.square().sum(-1).unsqueeze(-2) - 2.0 * a @ b.mT
     result = 1.0 + parameters.variance * _correlation(square.clamp_min(1e-30), kind)
     for k in range(parameters.dim):
-        difference = (x[:, k].unsqueeze(-1) - z[:, k]) / parameters.single_lengthscale[k]
+        difference = (x[..., k].unsqueeze(-1) - z[..., k].unsqueeze(-2)) / parameters.single_lengthscale[k]
         result = result + parameters.single_variance[k] * _correlation(difference.square() + 1e-30, kind)
     return result
 
@@ -86,7 +84,6 @@ class Process:
         total = covariance(x, x, parameters, kind)
         total.diagonal().add_(parameters.noise)
         self.factor = cholesky(total)
-        self.inverse = torch.cholesky_inverse(self.factor)
         self.weights = self.solve(y)
 
     def solve(self, y: Tensor) -> Tensor:
@@ -107,6 +104,11 @@ class Process:
         half = self._half(x)
         return covariance(x, x, self.parameters, self.kind) - half.mT @ half
 
+    def between(self, x: Tensor, z: Tensor) -> Tensor:
+        """The posterior covariance of the function at pairs of x (M, d) and z (M, d), (M,)."""
+        prior = covariance(x.unsqueeze(-2), z.unsqueeze(-2), self.parameters, self.kind).flatten()
+        return prior - (self._half(x) * self._half(z)).sum(0)
+
     def _half(self, x: Tensor) -> Tensor:
         """The prior covariance with the runs, multiplied by the inverse of their factor, (N, M).
 
@@ -118,57 +120,3 @@ class Process:
     def cross(self, x: Tensor) -> Tensor:
         """The prior covariance with the runs, (M, N)."""
         return covariance(x, self.x, self.parameters, self.kind)
-
-    def left_out(self) -> tuple[Tensor, Tensor]:
-        """Mean and variance of every run by all others, (N,) each."""
-        variance = self.inverse.diagonal().reciprocal()
-        return self.y - self.weights * variance, variance
-
-
-class Draws:
-    r"""The posterior mean and S functions drawn from the posterior, by Fourier features of the prior.
-
-    .. math:: f_s(x) = \phi(x) w_s + k(x, X) (K + \sigma^2 I)^{-1} (y - \phi(X) w_s - \epsilon_s)
-
-    Source: Wilson et al. (2020), pathwise conditioning.
-    """
-
-    def __init__(self, process: Process, num_functions: int, scale: float, generator: Generator) -> None:
-        parameters, dim = process.parameters, process.parameters.dim
-        joint = _frequencies(_JOINT_WAVES, dim, process.kind, generator) / parameters.lengthscale
-        single = torch.zeros(dim, _SINGLE_WAVES, dim, dtype=torch.float64)
-        for k in range(dim):
-            waves = _frequencies(_SINGLE_WAVES, 1, process.kind, generator).squeeze(-1)
-            single[k, :, k] = waves / parameters.single_lengthscale[k]
-        self.process, self.scale = process, scale
-        self.frequency = torch.cat([joint, single.flatten(0, 1)])
-        amplitude = torch.cat(
-            [
-                (parameters.variance / _JOINT_WAVES).expand(_JOINT_WAVES),
-                (parameters.single_variance / _SINGLE_WAVES).repeat_interleave(_SINGLE_WAVES),
-            ]
-        ).sqrt()
-        normal = torch.randn(2 * len(amplitude) + 1, num_functions, generator=generator, dtype=torch.float64)
-        self.prior = torch.cat([amplitude, amplitude, torch.ones(1, dtype=torch.float64)]).unsqueeze(-1) * normal
-        noise = torch.randn(len(process.x), num_functions, generator=generator, dtype=torch.float64)
-        at_runs = self._features(process.x) @ self.prior + parameters.noise.sqrt() * noise
-        self.update = process.solve(-at_runs)
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """The mean, then the functions at x (M, d), (M, 1 + S)."""
-        cross = self.process.cross(x)
-        mean = (cross @ self.process.weights).unsqueeze(-1)
-        return torch.cat([mean, mean + self.scale * (self._features(x) @ self.prior + cross @ self.update)], dim=-1)
-
-    def _features(self, x: Tensor) -> Tensor:
-        phase = x @ self.frequency.mT
-        return torch.cat([phase.cos(), phase.sin(), torch.ones_like(phase[:, :1])], dim=-1)
-
-
-def _frequencies(count: int, dim: int, kind: Kind, generator: Generator) -> Tensor:
-    """Draws (count, d) from the spectral density of a kernel with lengthscales of one."""
-    normal = torch.randn(count, dim, generator=generator, dtype=torch.float64)
-    if kind == "rbf":
-        return normal
-    square = torch.randn(count, 5, generator=generator, dtype=torch.float64).square().sum(-1, keepdim=True)
-    return normal * math.sqrt(5.0) / square.sqrt()

@@ -42,7 +42,7 @@ class UncertaintyStudy(Findings):
     0.25
 
     :param runs: the runs, with the distributions of the inputs.
-    :param check: how well every run is predicted by the others, for each output.
+    :param check: how well every run is predicted by others, for each output.
     :param sobol: Sobol' indices with their posterior, (T, d).
     :param effects: main effects, (T, G, d).
     :param propagation: the distribution of the outputs for uncertain inputs.
@@ -112,8 +112,9 @@ def uncertainty(
     .. math:: y_t = f_t(x), \qquad S_k = \frac{\mathrm{Var}\, E[f(X) \mid X_k]}{\mathrm{Var}\, f(X)}
 
     Each output has an exact Gaussian process, whose kernel, RBF or Matern-5/2 with effects of single inputs, has the
-    largest evidence; its parameters are drawn from their posterior. Every run is predicted by the others. The
-    posterior is widened until 95 % of these are inside their intervals. Runs without an output have failed:
+    largest evidence; its parameters are drawn from their posterior. Every run is predicted by others, from which the
+    parameters are learned anew. The posterior is widened until 95 % of new runs are expected in their intervals. Beyond
+    the runs functions go on as at their edge, by a factor that is not known. Runs without an output have failed:
     they are counted, a classifier of the inputs says where others are expected to fail, and runs to do next are
     elsewhere. Where the smallest or the largest value of an output is repeated, it is a bound of all functions.
 

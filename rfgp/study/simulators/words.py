@@ -77,7 +77,8 @@ def _check(study: Findings) -> Section:
         sentences,
         ["output", "RMSE", "R2", "in 95 %", "width"],
         [rows],
-        "Every run is predicted by the others; in 95 %: the share of runs inside their 95 % intervals.",
+        "Every run is predicted by others, from which all is learned anew; in 95 %: the share of runs inside their "
+        "95 % intervals.",
     )
 
 
@@ -120,9 +121,7 @@ def _failed(study: Findings) -> list[Section]:
         rows = [[output, name, f"{low:.4g}", f"{high:.4g}"] for name, low, high in both]
         blocks.append([rows[k] for k in order])
         right = study.failures.recognized(t)
-        known = (
-            f"by the others, {right[0]:,} of {failed:,} are recognized, and {right[1]:,} of {count - failed:,} others"
-        )
+        known = f"by others, {right[0]:,} of {failed:,} are recognized, and {right[1]:,} of {count - failed:,} others"
         if sum(right) > max(failed, count - failed):
             sides = [f"{rows[k][1]} is {'large' if apart[k] > 0.0 else 'small'}" for k in order[:2]]
             apart_enough = [side for side, k in zip(sides, order, strict=False) if abs(float(apart[k])) > _APART]
@@ -160,8 +159,8 @@ def _beyond(study: Findings) -> list[str]:
     if not far:
         return []
     return [
-        f"Outside the runs there is a part of the variance of inputs: {', '.join(far)}. There indices are guesses, "
-        "and their intervals may be too narrow."
+        f"Outside the runs there is a part of the variance of inputs: {', '.join(far)}. There outputs are taken to go "
+        "on as at the edge of the runs, by a factor that is not known; intervals are as wide as that makes them."
     ]
 
 
@@ -219,7 +218,7 @@ def _inputs(study: Findings) -> Section:
         if outside > _OUTSIDE or of_variance > _OUTSIDE_OF_VARIANCE:
             sentences.append(
                 f"{outside:.1%} of {name} is outside the runs, with {of_variance:.0%} of its variance; predictions are "
-                "guesses there, and indices and quantiles with them: do runs there."
+                "guesses there, and widen the intervals of indices and quantiles: do runs there."
             )
     header = ["input", "distribution", "by", "outside the runs", "of its variance"]
     return Section("What was assumed of the inputs?", sentences, header, [rows])

@@ -13,10 +13,13 @@ from scipy import stats
 
 import rfgp
 from rfgp.__main__ import main
+from rfgp.study.simulators import left_out
+from rfgp.study.simulators.beyond import Beyond, factors
 from rfgp.study.simulators.check import checked
 from rfgp.study.simulators.emulator import Emulator
 from rfgp.study.simulators.limits import Limits
-from rfgp.study.simulators.process import covariance
+from rfgp.study.simulators.parameters import LogPosterior, learned
+from rfgp.study.simulators.process import Parameters, Process, covariance
 
 LOW, HIGH = np.array([1e9, 0.001, -2.0]), np.array([3e9, 0.003, 2.0])
 INPUTS = {"modulus": "uniform(1e9, 3e9)", "width": stats.norm(0.002, 0.0003)}
@@ -65,27 +68,42 @@ def test_predictions_are_those_of_runs_that_were_not_seen(study):
     assert ((error.abs() < 3.0 * std).double().mean(0) > 0.95).all()
 
 
-def test_left_out_runs_are_those_of_processes_without_them():
-    x, y = (torch.from_numpy(part.to_numpy()) for part in table(15))
+def test_left_out_runs_are_those_of_processes_without_them(monkeypatch):
+    """Of two runs in a fold, both are predicted by the others, with parameters of which neither tells anything."""
+    monkeypatch.setattr(left_out, "_NUM_FOLDS", 6)
+    x, y = (torch.from_numpy(part.to_numpy(copy=True)) for part in table(12))
     emulator = Emulator(x, y[:, :1], torch.Generator().manual_seed(0))
-    (process, *_), mean, variance = emulator.outputs[0], [], []
-    matrix = covariance(process.x, process.x, process.parameters, process.kind)
-    noise = process.parameters.noise
-    for i in range(len(x)):
-        rest = [j for j in range(len(x)) if j != i]
-        solved = torch.linalg.solve(matrix[rest][:, rest] + noise * torch.eye(len(rest)), matrix[rest][:, [i]])
-        mean.append((solved.mT @ process.y[rest]).squeeze())
-        variance.append((matrix[i, i] + noise - matrix[[i]][:, rest] @ solved).squeeze())
-    found_mean, found_variance = process.left_out()
-    torch.testing.assert_close(found_mean, torch.stack(mean), rtol=1e-4, atol=1e-6)
-    torch.testing.assert_close(found_variance, torch.stack(variance), rtol=1e-3, atol=1e-8)
+    known, (process, *_) = emulator.learned[0], emulator.outputs[0]
+    mean, variance = left_out.left_out(process.x, process.y, known, torch.Generator().manual_seed(1))
+    for fold in torch.randperm(12, generator=torch.Generator().manual_seed(1)).chunk(6):
+        rest = [i for i in range(12) if i not in fold]
+        anew = known.from_other_runs(process.x[rest], process.y[rest], torch.Generator())
+        for s, vector in enumerate(anew.vectors):
+            matrix, noise = covariance(process.x, process.x, Parameters(vector), known.kind), Parameters(vector).noise
+            solved = torch.linalg.solve(matrix[rest][:, rest] + noise * torch.eye(len(rest)), matrix[rest][:, fold])
+            left = (matrix[fold][:, fold] - matrix[fold][:, rest] @ solved).diagonal() + noise
+            torch.testing.assert_close(mean[s, fold], solved.mT @ process.y[rest], rtol=1e-4, atol=1e-6)
+            torch.testing.assert_close(variance[s, fold], left, rtol=1e-3, atol=1e-8)
+
+
+def test_parameters_of_other_runs_are_the_most_probable_ones():
+    x = torch.rand(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    y = torch.sin(5.0 * x[:, 0]) + x[:, 1]
+    known = learned(x, y, 3, torch.Generator().manual_seed(0))
+    log_posterior = LogPosterior(x[:36], y[:36], known.kind, torch.Generator())
+    before = np.linalg.norm(known.root.mT.numpy() @ log_posterior.loss(known.vectors[0].numpy())[1])
+    anew = known.from_other_runs(x[:36], y[:36], torch.Generator())
+    after = np.linalg.norm(known.root.mT.numpy() @ log_posterior.loss(anew.vectors[0].numpy())[1])
+    assert after < 0.1 * before
+    torch.testing.assert_close(anew.vectors - anew.vectors[0], known.vectors - known.vectors[0])
 
 
 def test_functions_drawn_have_the_moments_of_the_emulator():
     x, y = (torch.from_numpy(part.to_numpy()) for part in table(12))
     emulator = Emulator(x, y, torch.Generator().manual_seed(0))
     emulator.spread = torch.tensor([1.0, 2.0], dtype=torch.float64)
-    at = torch.from_numpy(table(5, seed=2)[0].to_numpy())
+    at = torch.from_numpy(table(7, seed=2)[0].to_numpy(copy=True))
+    at[0, 0], at[1], at[2, 2] = 4e9, torch.tensor([3.5e9, 0.0, 2.5], dtype=torch.float64), -2.2  # beyond the runs
     mean, variance = emulator.moments(at)
     with torch.random.fork_rng():
         torch.manual_seed(0)
@@ -96,6 +114,26 @@ def test_functions_drawn_have_the_moments_of_the_emulator():
     assert ((drawn.mean(1) - mean).abs() < 4.5 * error).all()
     ratios = drawn.var(1) / variance  # each of the eight groups has random waves of its own
     assert abs(ratios.mean() - 1.0) < 3.0 * ratios.std() / math.sqrt(8.0)
+
+
+def test_functions_beyond_the_runs_have_the_moments_of_draws():
+    """Draws of what is known inside, and of the factors, have the mean and the covariance that are computed."""
+    random = torch.Generator().manual_seed(0)
+    x = torch.rand(9, 2, generator=random, dtype=torch.float64)
+    process = Process(x, x.sum(-1).sin(), Parameters(torch.tensor([-0.5, 0.0, 0.0, -9.0, 0.0, 0.5, -1.0, -1.5])), "rbf")
+    beyond = Beyond(torch.tensor([[0.4, 0.7], [1.5, 0.2], [1.2, 0.9], [1.3, -0.4], [-0.2, 0.5]], dtype=torch.float64))
+    within = 2.0**2 * process.covariance(beyond.known)
+    root = torch.linalg.cholesky(within + 1e-9 * torch.eye(len(within)))
+    normal = torch.randn(len(within), 40_000, generator=random, dtype=torch.float64)
+    inside = process.mean(beyond.known).unsqueeze(-1) + root @ normal
+    drawn = beyond.values(lambda _: inside, factors(2, 40_000, random)[:, 1:])
+    mean, variance = beyond.moments(process, 2.0)
+    covariance = beyond.covariance(process, 2.0)
+    torch.testing.assert_close(covariance.diagonal(), variance)
+    apart = drawn - mean.unsqueeze(-1)
+    products = apart.unsqueeze(0) * apart.unsqueeze(1)
+    for values, expected in ((drawn, mean), (products, covariance)):
+        assert ((values.mean(-1) - expected).abs() < 4.5 * values.std(-1) / math.sqrt(40_000)).all()
 
 
 def test_failed_runs_are_left_out_of_their_output_only(small_defaults):
@@ -171,6 +209,9 @@ def test_intervals_that_are_too_narrow_are_widened():
     assert float(check.spread[0]) == pytest.approx(2.0, abs=0.2) and 1.0 <= float(check.spread[1]) < 1.1
     wide = SimpleNamespace(left_out=lambda: (torch.zeros_like(y), torch.tensor([4.0, 4.0])), limits=Limits.of(y))
     assert checked(wide, y).spread.tolist() == [1.0, 1.0]
+    few = torch.linspace(0.0, 2.0 * 1.959964, 12, dtype=torch.float64).unsqueeze(-1)  # of 12, the last one counts
+    narrow = SimpleNamespace(left_out=lambda: (torch.zeros_like(few), torch.ones(1)), limits=Limits.of(few))
+    assert float(checked(narrow, few).spread) == pytest.approx(2.0)
 
 
 def test_what_the_kernel_does_not_explain_is_part_of_predictions(small_defaults):
@@ -192,8 +233,9 @@ def test_what_the_kernel_does_not_explain_is_part_of_predictions(small_defaults)
 def test_a_run_that_went_wrong_is_named(small_defaults):
     x, y = table(60)
     y.loc[6, "force"] += 2e7
-    page = str(rfgp.study.uncertainty(x, y["force"]))
-    assert "Look at run 7" in page and "is predicted badly" in page
+    study = rfgp.study.uncertainty(x, y["force"])
+    assert "Look at run 7" in str(study) and "is predicted badly" in str(study)
+    assert study.check.farthest > 100.0  # by runs that know nothing of it: the noise has not learned from it
 
 
 def test_the_next_runs_leave_less_variance(study):
@@ -207,7 +249,7 @@ def test_variances_at_the_runs_are_right_where_the_noise_is_small(study):
         for process in processes:
             noise = process.parameters.noise
             assert noise < 1e-5
-            known = noise - noise.square() * process.inverse.diagonal()
+            known = noise - noise.square() * torch.cholesky_inverse(process.factor).diagonal()
             torch.testing.assert_close(process.variance(process.x), known, rtol=1e-5, atol=1e-13)
             torch.testing.assert_close(process.covariance(process.x).diagonal(), known, rtol=1e-5, atol=1e-13)
 
@@ -216,6 +258,21 @@ def test_inputs_beyond_the_runs_are_named(small_defaults):
     x, y = table(20)
     page = str(rfgp.study.uncertainty(x, y["flow"], {"offset": "uniform(-2.5, 2)"}))
     assert "of offset is outside the runs" in page and "of width is outside" not in page
+
+
+def test_intervals_know_of_the_inputs_beyond_the_runs(small_defaults):
+    """Nine tenths of a long tail are where the runs are, and a quarter of its variance; a sum has known indices."""
+    load = stats.lognorm(1.0)
+    low, high = load.ppf([0.05, 0.95])
+    unit = stats.qmc.LatinHypercube(2, seed=0).random(40)
+    x = np.column_stack([low + (high - low) * unit[:, 0], unit[:, 1]])
+    study = rfgp.study.uncertainty(x, x[:, 0] + 5.0 * x[:, 1], {"load": load, "length": "uniform(0, 1)"})
+    index = load.var() / (load.var() + 25.0 / 12.0)
+    (low, high), found = study.sobol.first.interval(), study.sobol.first.value[0, 0]
+    assert low[0, 0] <= index <= high[0, 0] and high[0, 0] - low[0, 0] > 0.15 and abs(found - index) < 0.05
+    assert study.sobol.outside[1, 0] > 0.7 and "of that of load" in str(study)
+    mean, std = study.predict([[20.0, 0.5]])
+    assert abs(mean - 22.5) < 0.5 and abs(std - (20.0 - x[:, 0].max())) < 0.5  # the growth beyond, as much as expected
 
 
 def test_the_page_and_the_report_say_the_same(study, tmp_path):
