@@ -387,7 +387,9 @@ def _every_case() -> list[Latent]:
     cases += [VariationalCase(*parts) for parts in names]
     for kernel, noise in itertools.product(("fourier", "truncated", "landmarks", "grid"), ("fourier", "landmarks")):
         cases.append(Heteroscedastic(kernel, f"{noise} noise", "complete"))
-    for kernel, data in itertools.product(("tasks, sketch", "tasks, landmarks", "field"), ("complete", "missing")):
+    for kernel, data in itertools.product(
+        ("tasks, sketch", "tasks, landmarks", "tasks, grid", "field"), ("complete", "missing")
+    ):
         cases.append(Heteroscedastic(kernel, "fourier noise", data))
     return cases
 

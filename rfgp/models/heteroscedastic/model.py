@@ -29,6 +29,14 @@ if TYPE_CHECKING:
     from ...approximation.random_feature_kernel import RandomFeatureKernel
 
 
+class KnownNoiseGP(WeightSpaceGP):
+    """The function with known noise: what a grid cuts off is no noise of its rows, in the posterior as in the bound."""
+
+    @property
+    def raises_noise(self) -> bool:
+        return False
+
+
 class HeteroscedasticGP(torch.nn.Module):
     r"""A Gaussian process with random features and a noise variance that a second one learns as a function of x.
 
@@ -71,7 +79,7 @@ class HeteroscedasticGP(torch.nn.Module):
                 ":ctr form of the method"
             )
         outputs = _num_outputs(features)
-        self.function = WeightSpaceGP(features, _known_noise(features, outputs), mean)
+        self.function = KnownNoiseGP(features, _known_noise(features, outputs), mean)
         self._set_residual(is_in_bound=False)
         count = outputs if features.has_output_factor else None
         if noise_mean is None:
@@ -212,10 +220,9 @@ class HeteroscedasticGP(torch.nn.Module):
         return log_evidence(self.function, check_rows(self.function, at.x, at.y, noise, is_all=True))
 
     def _set_residual(self, is_in_bound: bool) -> None:
-        """Let sums for the bound contain the variance that features of one output lack; in those of a grid it is no
-        noise of the rows, whatever the sums are for."""
+        """Let sums for the bound contain the variance that features of one output lack."""
         is_single = not self.covar_module.has_output_factor
-        self.function.residual = "vfe" if is_single and (is_in_bound or self.function.has_grid) else "none"
+        self.function.residual = "vfe" if is_single and is_in_bound else "none"
 
     def _state(self) -> tuple[Any, ...]:
         strategy = self.log_noise.variational_strategy
