@@ -16,6 +16,7 @@ from ..linalg.frequency_grid import FrequencyGrid
 from .exact_parameters import ExactParameters
 from .family import family
 from .grid_choice import GridChoice, bounds_of, common_grid
+from .kept_value import KeptValue
 from .map_holder import GridHolder
 from .random_feature_kernel import KernelMoments, RandomFeatureKernel
 from .reference_tensor import reference_tensor
@@ -71,6 +72,7 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
         self.num_features = most
         for name in ("orders", "spacing", "bounds"):
             self.register_buffer(name, getattr(grid, name).detach().clone())
+        self._spectrum, self._prior_variance = KeptValue(), KeptValue()
         with torch.no_grad():
             self.active_waves(self.input_dim)  # which raises without a spectral density
 
@@ -169,11 +171,22 @@ class FourierGridKernel(GridHolder, ExactParameters, RandomFeatureKernel):
     def _prior(self) -> Tensor:
         """The prior variance (...), in float64."""
         zero = self.spacing.double().new_zeros(1, self.input_dim)
-        return accurate_values(self.base_kernel, zero, zero, diag=True).squeeze(-1)
+        return self._prior_variance.of(
+            self._tensors(), lambda: accurate_values(self.base_kernel, zero, zero, diag=True).squeeze(-1)
+        )
 
     def _weights(self) -> tuple[Tensor, Tensor]:
         """The weights of zero and of the orders, (..., H + 1), and the sum of those of all orders, (...)."""
-        return spectral_weights(self.base_kernel, zero_and(self.orders), self.spacing.double())
+        spectrum = self._spectrum.of(self._tensors(), self._compute_spectrum)
+        return spectrum[..., :-1], spectrum[..., -1]
+
+    def _compute_spectrum(self) -> Tensor:
+        """Both side by side, (..., H + 2)."""
+        weights, total = spectral_weights(self.base_kernel, zero_and(self.orders), self.spacing.double())
+        return torch.cat([weights, total.unsqueeze(-1)], dim=-1)
+
+    def _tensors(self) -> list[Tensor]:
+        return [self.orders, self.spacing, *self.base_kernel.parameters(), *self.base_kernel.buffers()]
 
     def _with_base(self, base_kernel: Kernel) -> FourierGridKernel:
         base_kernel.active_dims = self.active_dims

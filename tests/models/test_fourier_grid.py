@@ -536,3 +536,22 @@ def test_intervals_hold_for_kernels_longer_than_the_box(name):
     assert float(coverage.mean()) > 0.93 and float(coverage.min()) > 0.75
     assert float((variance / least).sqrt().mean()) < 2.5
     torch.testing.assert_close(of_model.diagonal(), of_exact.diagonal())
+
+
+def test_amplitudes_are_made_again_only_where_parameters_have_changed(monkeypatch):
+    x, made = points(50, 1), []
+    kernel = on_grid(gaussian(), x)
+    exact = rfgp.approximation.grid_kernel.spectral_weights
+    counted = "rfgp.approximation.grid_kernel.spectral_weights", lambda *at: made.append(at) or exact(*at)
+    monkeypatch.setattr(*counted)
+    for length, times in ((0.3, 0), (0.5, 1), (0.3, 2)):
+        kernel.lengthscale = length
+        with torch.no_grad():
+            found = [(kernel.features(x), kernel.residual_variance(x)) for _ in range(3)][-1]
+        assert len(made) == times
+        monkeypatch.undo()
+        fresh = FourierGridKernel(gaussian(length=length), kernel.active_frequency_grid)
+        torch.testing.assert_close(found, (fresh.features(x), fresh.residual_variance(x)), rtol=1e-12, atol=1e-15)
+        monkeypatch.setattr(*counted)
+    kernel.features(x).sum().backward()
+    assert bool(kernel.base_kernel.raw_lengthscale.grad.abs() > 0)
