@@ -110,8 +110,9 @@ def check_bounds(bounds: Tensor | None, names: Sequence[str], central: Tensor) -
         (low, high), (begin, end) = bounds[:, column].tolist(), central[:, column].tolist()
         raise ValueError(
             f"expected {names[column]} near the training inputs, which lie between {low:g} and {high:g}, got an input "
-            f"of which nine tenths are from {begin:.4g} to {end:.4g}; describe inputs in the units that the model was "
-            "fitted in: the model_ of an estimator was fitted to standardized inputs, x_scaler_.transform(values)"
+            f"of which nine tenths are from {begin:.4g} to {end:.4g}; train on rows from there, or correct the "
+            "distribution or its units (the model_ of an estimator takes standardized inputs, "
+            "x_scaler_.transform(values))"
         )
 
 

@@ -47,13 +47,14 @@ class Estimate:
     def interval(self, level: float = 0.95) -> tuple[Tensor, Tensor]:
         """The interval between quantiles that contains the quantity with a probability of ``level``.
 
-        A share of variance begins at zero where the mean has no more of it than the functions drawn differ by.
+        A share of variance is between zero and one, and begins at zero where the mean has no more of it than the
+        functions drawn differ by.
         """
         low, high = self.quantile(0.5 - 0.5 * checks.share("level", level)), self.quantile(0.5 + 0.5 * level)
         if self.spread is None:
             return low, high
         may_be_zero = self.value <= self.spread.quantile(level, dim=0)
-        return torch.where(may_be_zero, 0.0, low.clamp_min(0.0)), high.clamp_min(0.0)
+        return torch.where(may_be_zero, 0.0, low.clamp(0.0, 1.0)), high.clamp(0.0, 1.0)
 
     def __getitem__(self, index: int) -> Estimate:
         """The estimate of one of several quantities."""

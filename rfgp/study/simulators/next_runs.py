@@ -25,16 +25,18 @@ def next_runs(emulator: Emulator, runs: Runs, count: int) -> tuple[Tensor, Tenso
     .. math:: x_{m + 1} = \arg\min_x \sum_t \frac{1}{\sigma_t^2}\, E_X\,
         \mathrm{Var}\big(f_t(X) \mid x_1, \dots, x_m, x\big)
 
-    Candidates and X are Sobol' points of the distributions of the inputs, and :math:`\sigma_t` is the standard
-    deviation of the runs. Standard deviations are roots of means over X, in the units of the outputs. Where runs
-    failed, points X have the weights of the probability :math:`p_t` of success, what a candidate gains is multiplied by
-    it, and candidates have to succeed with a probability of .9, or be in the most probable quarter. What bounds cut off
-    of the variance counts as known.
+    Candidates and X are Sobol' points of the distributions of the inputs, without half of a point at either end, and
+    :math:`\sigma_t` is the standard deviation of the runs. Standard deviations are roots of means over X, in the
+    units of the outputs. Where runs failed, points X have the weights of the probability :math:`p_t` of success, what
+    a candidate gains is multiplied by it, and candidates have to succeed with a probability of .9, or be in the most
+    probable quarter. What bounds cut off of the variance counts as known.
 
     Source: Cohn (1996); Sacks et al. (1989), integrated mean squared error; Gelbart, Snoek and Adams (2014), unknown
     constraints.
     """
-    candidates = points(list(runs.inputs.values()), levels(_NUM_CANDIDATES, len(runs.inputs), seed=0))
+    end = 0.5 / _NUM_CANDIDATES
+    places = levels(_NUM_CANDIDATES, len(runs.inputs), seed=0).clamp(end, 1.0 - end)
+    candidates = points(list(runs.inputs.values()), places)
     covariance, noise = emulator.covariances(candidates)
     success = emulator.success(candidates)
     least = success.amin(-1)

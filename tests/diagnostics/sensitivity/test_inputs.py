@@ -93,6 +93,12 @@ def test_estimates_have_intervals():
     torch.testing.assert_close(estimate.mean, torch.tensor([0.5, 1.0]))
 
 
+def test_intervals_of_shares_are_inside_the_unit_interval():
+    spread = torch.zeros(101, 1)  # with which a share is none of nothing
+    low, high = Estimate(torch.ones(1), torch.linspace(-0.2, 1.3, 101)[:, None], spread).interval()
+    assert float(low) == 0.0 and float(high) == 1.0
+
+
 @pytest.mark.parametrize(
     ("known", "rtol"),
     [

@@ -260,6 +260,14 @@ def test_inputs_beyond_the_runs_are_named(small_defaults):
     assert "of offset is outside the runs" in page and "of width is outside" not in page
 
 
+def test_the_next_runs_are_where_inputs_may_be(small_defaults):
+    generator = np.random.default_rng(0)
+    runs = pd.DataFrame(3.0 * generator.random((40, 3)), columns=["dose", "time", "place"])
+    law = stats.lognorm(0.9)
+    found = rfgp.study.uncertainty(runs, runs.sum(axis=1), {"dose": law})
+    assert law.sf(found.next_runs()["dose"].max()) > 1e-4  # of 512 candidates one has a level of 1 - 5e-7
+
+
 def test_intervals_know_of_the_inputs_beyond_the_runs(small_defaults):
     """Nine tenths of a long tail are where the runs are, and a quarter of its variance; a sum has known indices."""
     load = stats.lognorm(1.0)
