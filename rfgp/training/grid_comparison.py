@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..approximation.grid_kernel import grids_in, share_grid
+from ..approximation.families.grid import grids_in, share_grid
 from ..models import WeightSpaceGP
 from ..models.weight_space.row_summation import checked_rows
 from .grid import FEW, learn_from_few

@@ -25,7 +25,7 @@ from .starts import random_rows
 from .strategies import Maximization
 
 if TYPE_CHECKING:
-    from ..approximation.random_feature_kernel import RandomFeatureKernel
+    from ..approximation.feature_kernel import FeatureKernel
 
 
 _FEW, _MORE, _HELD_OUT = 500, 1000, 1000
@@ -54,7 +54,7 @@ class LatentSubset(FewRows):
         self.model, self.moments = model, moments
         cells = functions_of_cells(LatentFunctions(model.covar_module, model.mean_module, model.latent))
         self.kernel = _WithoutFeatures(cells.kernel)
-        self.functions = LatentFunctions(cast("RandomFeatureKernel", self.kernel), cells.mean, cells.likelihood)
+        self.functions = LatentFunctions(cast("FeatureKernel", self.kernel), cells.mean, cells.likelihood)
         self.is_part, self.inputs = len(rows) < len(x), x[rows]
         self.x, self.y = self._cells(self.inputs, y[rows])
         self.latent: Tensor | None = None

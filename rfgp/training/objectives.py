@@ -20,8 +20,8 @@ from torch import Tensor
 
 from .._support import checks
 from .._support.gpytorch_names import CHOLESKY_ALWAYS, class_regressions
+from ..approximation.families.grid import grids_in, regrid
 from ..approximation.grid_choice import MOST_FEATURES
-from ..approximation.grid_kernel import grids_in, regrid
 from ..approximation.width_warning import quiet
 from ..data.batches import Batch
 from ..data.row_noise import WeightedNoise, noise_parts

@@ -28,6 +28,7 @@ from torch import Tensor
 from .._support.constrained import set_within
 from ..approximation import FeatureKernel
 from ..approximation.input_scales import leaves
+from ..approximation.map_family import MapFamily
 from ..features import FourierSeries, RandomFourier
 from ..kernels import DecomposableKernel
 from ..models import HeteroscedasticGP
@@ -80,11 +81,12 @@ def center_inputs(model: torch.nn.Module, x: Tensor) -> None:
     kernel = getattr(model, "covar_module", None)
     if not isinstance(kernel, Kernel):
         return
-    for part, columns in leaves(kernel, x):
-        if not isinstance(part, FeatureKernel) or not part.family.is_shift_invariant:
-            continue
-        if part.center is None or isinstance(part.feature_map, RandomFourier | FourierSeries):
-            part.center = columns.detach().reshape(-1, columns.shape[-1]).mean(0)
+    for part in kernel.modules():
+        for leaf, columns in part.family.leaves(x) if isinstance(part, FeatureKernel) else ():
+            if not isinstance(leaf, MapFamily) or not leaf.is_shift_invariant or columns is None:
+                continue
+            if leaf.maps.center is None or isinstance(leaf.maps.feature_map, RandomFourier | FourierSeries):
+                leaf.maps.center = columns.detach().reshape(-1, columns.shape[-1]).mean(0)
 
 
 def _start_lengths(kernel: Kernel, x: Tensor) -> set[int]:

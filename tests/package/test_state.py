@@ -11,7 +11,7 @@ import weakref
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from output_problems import OUTPUT_KERNELS, output_model, output_rows
 from output_problems import randomised as randomised_kernel
@@ -19,7 +19,8 @@ from problems import COMPOSITIONS, KERNELS, KINDS, ExactModel, model_for, no_gra
 
 import rfgp
 from rfgp._support import files
-from rfgp.approximation.families.sum import FeatureSumKernel
+from rfgp.approximation import with_features
+from rfgp.approximation.maps import drawn_maps
 from rfgp.diagnostics import kl_to_exact
 from rfgp.features import Gaussian, Matern, RandomFourier, TensorSRHT
 from rfgp.functionals import Partial, Value
@@ -40,7 +41,7 @@ def raising(error, *batches):
 
 
 def maps(kernel):
-    return [part.feature_map for part in kernel.modules() if isinstance(part, rfgp.approximation.FeatureKernel)]
+    return [drawn.feature_map for drawn in drawn_maps(kernel)]
 
 
 def copied(module):
@@ -161,7 +162,7 @@ def test_weights_stay_where_the_second_part_cannot_be_drawn(error, name, monkeyp
 
 def test_new_weights_of_a_sum_whose_second_part_waits():
     made = rfgp.approximate(RBFKernel(), 8, input_dim=3, seed=3)
-    kernel = FeatureSumKernel(made, rfgp.approximate(LinearKernel(), 8, seed=0))
+    kernel = with_features(AdditiveKernel(made, rfgp.approximate(LinearKernel(), 8, seed=0)))
     before = made.feature_map.get_buffer("weight").clone()
     with pytest.raises(ValueError, match="waits for its first inputs"):
         kernel.resample()

@@ -52,7 +52,6 @@ import rfgp.sklearn
 from rfgp import approximation, data, diagnostics, kernels, likelihoods, models, study
 from rfgp import functionals as operators
 from rfgp.approximation import selection
-from rfgp.approximation.families.observation import FeatureObservationKernel
 from rfgp.approximation.hooks.feature_operator import LazyFeatureCrossLinearOperator
 from rfgp.diagnostics import bounds, certificates, conformal, sensitivity, two_sample
 from rfgp.features import allocation
@@ -325,7 +324,7 @@ def observations_that_are_integrals():
         40,
         observations.num_columns(2) - 6,
     )
-    assert isinstance(model.covar_module, FeatureObservationKernel)
+    assert isinstance(model.covar_module, approximation.FeatureKernel)
     assert model.posterior(observations.derivatives(x, x)).variance.shape == (40,)
     assert exact(seen[:3]).to_dense().shape == (3, 3)
 

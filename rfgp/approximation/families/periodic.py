@@ -14,17 +14,16 @@ from torch import Tensor
 from ...features import FeatureMap, FourierSeries, Periodic, RandomFourier
 from ...features.spectra import scaled_bessel
 from ..family import approximates
-from ..map_family import random_fourier
-from ..map_holder import MapRecipe
+from ..map_family import MapFamily, random_fourier
+from ..maps import MapRecipe
 from ..method import Method
 from ..spectral_weights import GridFrequencies, SpectralWeights
-from .leaf import LeafFamily
 
 _NEGLIGIBLE, _SMALL_SHARE = 1e-10, 1e-14
 
 
 @approximates(PeriodicKernel)
-class PeriodicFamily(LeafFamily):
+class PeriodicFamily(MapFamily):
     r"""PeriodicKernel, by the terms of its Fourier series: the first ones in one dimension, or random ones in any.
 
     .. math:: \exp\Big(-2 z \sin^2 \frac{\pi \tau}{p}\Big) = I_0(z) e^{-z} + 2 \sum_{n \ge 1} I_n(z) e^{-z}
@@ -93,7 +92,7 @@ class PeriodicFamily(LeafFamily):
 
 
 @approximates(CosineKernel)
-class CosineFamily(LeafFamily):
+class CosineFamily(MapFamily):
     r"""CosineKernel of one input column: :math:`\cos(\pi (x - y)/p)`, whose features are one cosine and one sine."""
 
     kernel: CosineKernel
@@ -126,7 +125,7 @@ class CosineFamily(LeafFamily):
 
 
 @approximates(ConstantKernel)
-class ConstantFamily(LeafFamily):
+class ConstantFamily(MapFamily):
     """ConstantKernel, whose feature is the root of the constant."""
 
     kernel: ConstantKernel

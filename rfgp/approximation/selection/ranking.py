@@ -16,12 +16,13 @@ from tqdm.auto import tqdm
 from ..._support import checks
 from ...kernels.checked import check_columns
 from ..approximated import approximated
+from ..families.grid import MOST_COLUMNS, GridFamily, spectral_weights
 from ..family import family
-from ..grid_kernel import MOST_COLUMNS, FourierGridKernel, spectral_weights
-from ..landmark_kernel import LandmarkKernel, check_scalar
-from ..map_holder import map_holders
+from ..feature_kernel import FeatureKernel
+from ..landmarks import Landmarks, check_scalar
+from ..maps import DrawnMap
 from ..method import Method
-from ..random_feature_kernel import RandomFeatureKernel
+from ..registry import is_approximated
 from .errors import PredictedError, predict, sampled_inputs
 from .posterior import PosteriorTest, draws_of
 
@@ -230,7 +231,7 @@ def _has_grid(kernel: Kernel, x: Tensor) -> bool:
 
 def _has_landmarks(kernel: Kernel, x: Tensor) -> bool:
     """Whether a kernel has one output and no part that is approximated already."""
-    if not isinstance(kernel, Kernel) or any(isinstance(part, RandomFeatureKernel) for part in kernel.modules()):
+    if not isinstance(kernel, Kernel) or any(is_approximated(part) for part in kernel.modules()):
         return False
     try:
         for part in kernel.modules():
@@ -294,11 +295,14 @@ def _mean(errors: list[PredictedError]) -> PredictedError:
     return PredictedError(sum(error.mean_squared_error for error in errors) / len(errors), relative, deviation)
 
 
-def _operations(kernel: Kernel) -> float:
+def _operations(kernel: FeatureKernel) -> float:
     """Multiplications for the features of one input: those of the maps, M d for a grid, M d + M^2 for M landmarks."""
-    maps = {part.feature_map for part in map_holders(kernel)}
-    landmarks = [part for part in kernel.modules() if isinstance(part, LandmarkKernel)]
-    solves = sum(k.num_scalar_features * (k.input_dim + k.num_scalar_features) for k in landmarks)
-    grids = [part for part in kernel.modules() if isinstance(part, FourierGridKernel)]
-    solves += sum(k.num_scalar_features * k.input_dim for k in grids)
+    solves, maps = 0, set()
+    for leaf, _ in kernel.family.leaves():
+        if isinstance(leaf.maps, Landmarks):
+            solves += leaf.num_scalar_features * (leaf.input_dim + leaf.num_scalar_features)
+        elif isinstance(leaf, GridFamily):
+            solves += leaf.num_scalar_features * leaf.input_dim
+        elif isinstance(leaf.maps, DrawnMap):
+            maps.add(leaf.maps.feature_map)
     return solves + sum(part.operations for part in maps if part is not None)

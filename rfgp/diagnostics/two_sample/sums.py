@@ -12,7 +12,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..._support import checks
-from ...approximation import RandomFeatureKernel
+from ...approximation import FeatureKernel
 from ...kernels.checked import check_columns
 from ...linalg import row_chunks
 
@@ -55,10 +55,10 @@ class PairSums(abc.ABC):
 class FeatureSums(PairSums):
     r"""Sums over pairs from :math:`S = \sum_i \phi(x_i)` and :math:`\sum_i |\phi(x_i)|^2`, in O(N D)."""
 
-    kernel: RandomFeatureKernel
+    kernel: FeatureKernel
 
     def __init__(
-        self, kernel: RandomFeatureKernel, x: Tensor, y: Tensor, chosen: tuple[Tensor, Tensor] | None = None
+        self, kernel: FeatureKernel, x: Tensor, y: Tensor, chosen: tuple[Tensor, Tensor] | None = None
     ) -> None:
         super().__init__(kernel, x, y, chosen)
         self.features_x, self.sum_x, self.squares_x = _feature_sums(kernel, x, self.chosen_x)
@@ -108,19 +108,19 @@ class DenseSums(PairSums):
 
 def pair_sums(kernel: Kernel, x: Tensor, y: Tensor, chosen: tuple[Tensor, Tensor] | None = None) -> PairSums:
     """The sums in linear time where the kernel has features, and in quadratic time otherwise."""
-    if isinstance(kernel, RandomFeatureKernel):
+    if isinstance(kernel, FeatureKernel):
         return FeatureSums(kernel, x, y, chosen)
     return DenseSums(kernel, x, y, chosen)
 
 
-def features(kernel: RandomFeatureKernel, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
+def features(kernel: FeatureKernel, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Chunks of rows with their features, real and imaginary parts side by side."""
     width = max(features_of(kernel, rows[:1]).shape[-1], rows.shape[-1])
     for part in row_chunks(len(rows), width, _COPIES * rows.element_size()):
         yield part, features_of(kernel, rows[part])
 
 
-def features_of(kernel: RandomFeatureKernel, rows: Tensor) -> Tensor:
+def features_of(kernel: FeatureKernel, rows: Tensor) -> Tensor:
     """The features of rows, real and imaginary parts side by side."""
     phi = kernel.features(rows)
     return torch.view_as_real(phi).flatten(-2) if phi.is_complex() else phi
@@ -143,7 +143,7 @@ def check_samples(kernel: Any, x: Any, y: Any, fewest: int) -> None:
             f"expected two samples with the same columns and dtype, got {x.shape[1]} of {x.dtype} and {y.shape[1]} of "
             f"{y.dtype}; describe both alike"
         )
-    if not isinstance(kernel, RandomFeatureKernel):
+    if not isinstance(kernel, FeatureKernel):
         check_columns(kernel, x)
     if len(kernel.batch_shape) or kernel.num_outputs_per_input(x[:1], y[:1]) != 1:
         raise ValueError("expected a kernel of one output without batches, got another; compare outputs one by one")
@@ -159,7 +159,7 @@ def checked_value(value: float, rows: Tensor) -> float:
     return value
 
 
-def _feature_sums(kernel: RandomFeatureKernel, rows: Tensor, chosen: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+def _feature_sums(kernel: FeatureKernel, rows: Tensor, chosen: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
     """The features of chosen rows, None where they would take much memory, and sums of features and of squares."""
     size = features_of(kernel, rows[:1]).shape[-1]
     total, squares = rows.new_zeros(size, dtype=torch.float64), rows.new_zeros((), dtype=torch.float64)

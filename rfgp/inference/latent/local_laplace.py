@@ -19,7 +19,7 @@ from .latent_terms import Terms, signed_parts
 from .newton import NewtonSearch, Point, damped, not_concave
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 
 class Block(NamedTuple):
@@ -45,7 +45,7 @@ class BlockPrior:
 
     @classmethod
     @torch.no_grad()
-    def of_rows(cls, kernel: RandomFeatureKernel, x: Tensor, parts: Sequence[Tensor], num_functions: int) -> BlockPrior:
+    def of_rows(cls, kernel: FeatureKernel, x: Tensor, parts: Sequence[Tensor], num_functions: int) -> BlockPrior:
         """That of rows x (N, d) with these numbers in each block."""
         process = ResidualProcess(kernel)
         kept = 2 if num_functions == 1 else 1 + 2 * num_functions

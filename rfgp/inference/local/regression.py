@@ -32,7 +32,7 @@ from .rows import LocalRows
 from .systems import OneOutput
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 
 class WhitenedNoise(NoiseModel):
@@ -146,12 +146,12 @@ class LocalRegression(Regression):
     Source: errata, identity 7 of the last section.
     """
 
-    kernel: RandomFeatureKernel
+    kernel: FeatureKernel
     has_point_predictor: ClassVar[bool] = False
 
     def __init__(
         self,
-        kernel: RandomFeatureKernel,
+        kernel: FeatureKernel,
         mean: Mean,
         noise: NoiseModel,
         rows: LocalRows,
