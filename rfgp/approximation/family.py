@@ -6,6 +6,7 @@ import abc
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
 from gpytorch.kernels import Kernel
@@ -23,7 +24,7 @@ from .landmarks import Landmarks
 from .maps import DrawnMap, OwnMaps, WholeMaps
 from .method import Method
 from .reference_tensor import reference_tensor
-from .registry import FAMILIES, OF_MAPS, is_approximated, without_features
+from .registry import FAMILIES, OF_MAPS, without_features
 from .request import Request
 from .spectral_factor import SpectralFactor
 from .spectral_weights import GridFrequencies, SpectralWeights, no_density
@@ -486,6 +487,7 @@ def approximates(*kernels: type[Kernel]) -> Callable[[type[Family]], type[Family
 
     def register(kind: type[Family]) -> type[Family]:
         FAMILIES.update(dict.fromkeys(kernels, kind))
+        _kinds.clear()
         return kind
 
     return register
@@ -564,25 +566,35 @@ def family(kernel: Any, maps: Any = None) -> Family:
     >>> isinstance(family(gpytorch.kernels.RBFKernel() + gpytorch.kernels.LinearKernel()), Family)
     True
     """
-    if is_approximated(kernel):
-        if maps is None:
-            return ApproximatedFamily(kernel)
+    kind, changed = _kinds.get(type(kernel)) or _kind_of(type(kernel))
+    if kind is ApproximatedFamily:
         own: Family = kernel.family
-        return own
-    base = next((base for base in type(kernel).__mro__ if base in FAMILIES), None)
-    kind: type[Family] = UnregisteredFamily if base is None else FAMILIES[base]
-    changed = "" if base is None else _changed(type(kernel), base)
+        return ApproximatedFamily(kernel) if maps is None else own
     if not changed and (resolved := kind.resolved(kernel)) is not kernel:
         return family(resolved, maps)
     if isinstance(maps, WholeMaps) and not isinstance(maps, kind.passes_on):
         whole: Family = next(OF_MAPS[base] for base in type(maps).__mro__ if base in OF_MAPS)(kernel, maps)
         return whole
-    if base is None:
-        return UnregisteredFamily(kernel)
-    if changed:
-        reason = f" or, since it overrides {changed} of {base.__name__}, register it with"
-        return UnregisteredFamily(kernel, reason)
-    return kind(kernel, maps)
+    return UnregisteredFamily(kernel, changed) if kind is UnregisteredFamily or changed else kind(kernel, maps)
+
+
+_kinds: WeakKeyDictionary[type, tuple[type[Family], str]] = WeakKeyDictionary()
+"""The families of classes that were asked for since the last one was registered."""
+
+
+def _kind_of(kernel: type) -> tuple[type[Family], str]:
+    """The family of a class, and why it is not its own one, if so."""
+    base = next((base for base in kernel.__mro__ if base in FAMILIES), None)
+    if hasattr(kernel, "exact_kernel") and issubclass(kernel, Kernel):
+        found: tuple[type[Family], str] = ApproximatedFamily, ""
+    elif base is None:
+        found = UnregisteredFamily, ""
+    else:
+        overridden = _changed(kernel, base)
+        reason = f" or, since it overrides {overridden} of {base.__name__}, register it with" if overridden else ""
+        found = FAMILIES[base], reason
+    _kinds[kernel] = found
+    return found
 
 
 _VALUES = ("forward", "__call__", "covar_dist", "num_outputs_per_input", "outputscale")

@@ -93,7 +93,8 @@ class FeatureKernel(CheckedKernel, CheckedState, Kernel):
     @property
     def family(self) -> Family:
         """The exact kernel with its maps, as the family of its class looks at them."""
-        return family(modules_of(self)["exact_kernel"], self.maps)
+        modules = modules_of(self)
+        return family(modules["exact_kernel"], modules["maps"])
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
@@ -23,7 +24,7 @@ class InputTransformFamily(WrapperFamily):
     kernel: InputTransformKernel
     passes_on: ClassVar[tuple[type[WholeMaps], ...]] = (SharedMap,)
 
-    @property
+    @functools.cached_property
     def inner(self) -> Family:
         return family(self.kernel.base_kernel, self.maps)
 

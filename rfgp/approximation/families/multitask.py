@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -32,7 +33,7 @@ class MultitaskFamily(WrapperFamily):
     kernel: MultitaskKernel
     has_output_factor = True
 
-    @property
+    @functools.cached_property
     def inner(self) -> Family:
         return family(self.kernel.data_covar_module, self.maps)
 

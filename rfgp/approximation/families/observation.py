@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -39,7 +40,7 @@ class ObservationFamily(WrapperFamily):
     has_output_factor = False
     has_residual_covariance = False
 
-    @property
+    @functools.cached_property
     def inner(self) -> Family:
         return family(self.kernel.base_kernel, self.maps)
 

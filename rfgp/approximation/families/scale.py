@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 import torch
@@ -30,7 +31,7 @@ class ScaleFamily(WrapperFamily):
 
     kernel: ScaleKernel
 
-    @property
+    @functools.cached_property
     def inner(self) -> Family:
         return family(self.kernel.base_kernel, self.maps)
 
@@ -147,8 +148,4 @@ class _ScaledColumns(ScaleFamily):
 
     def __init__(self, kernel: ScaleKernel, maps: torch.nn.Module, inner: Family) -> None:
         super().__init__(kernel, maps)
-        self._columns = inner
-
-    @property
-    def inner(self) -> Family:
-        return self._columns
+        self.inner = inner

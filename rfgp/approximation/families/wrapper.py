@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -23,7 +24,7 @@ class WrapperFamily(Family):
 
     passes_on: ClassVar[tuple[type[WholeMaps], ...]] = (WholeMaps,)
 
-    @property
+    @functools.cached_property
     @abc.abstractmethod
     def inner(self) -> Family:
         """The family of the kernel inside, with the same maps."""
