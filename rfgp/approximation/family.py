@@ -6,7 +6,6 @@ import abc
 import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar, NamedTuple
-from weakref import WeakKeyDictionary
 
 import torch
 from gpytorch.kernels import Kernel
@@ -341,7 +340,7 @@ class Family(abc.ABC):
     @property
     def like(self) -> Tensor:
         """A tensor of the dtype and on the device of the features."""
-        return reference_tensor(self.kernel, None if self.maps is None else reference_tensor(self.maps))
+        return self._like_or(None)
 
     def all_features(self, x: Tensor) -> Tensor:
         """Features (..., N, D) of the full inputs (..., N, d), or (..., N T, K) for T outputs, rows interleaved."""
@@ -357,7 +356,10 @@ class Family(abc.ABC):
         checks.same_kind(checks.inputs(x), self._like_or(x), "x", "the kernel")
         return self.active_features(self.selected(x))
 
-    def _like_or(self, x: Tensor) -> Tensor:
+    def _like_or(self, x: Tensor | None) -> Tensor:
+        for parameter in self.kernel.parameters():
+            like: Tensor = parameter
+            return like
         return reference_tensor(self.kernel, x if self.maps is None else reference_tensor(self.maps, x))
 
     def selected(self, x: Tensor) -> Tensor:
@@ -578,8 +580,10 @@ def family(kernel: Any, maps: Any = None) -> Family:
     return UnregisteredFamily(kernel, changed) if kind is UnregisteredFamily or changed else kind(kernel, maps)
 
 
-_kinds: WeakKeyDictionary[type, tuple[type[Family], str]] = WeakKeyDictionary()
+_kinds: dict[type, tuple[type[Family], str]] = {}
 """The families of classes that were asked for since the last one was registered."""
+_MANY = 1000
+"""More classes are not kept: Pyro makes new ones for every sample."""
 
 
 def _kind_of(kernel: type) -> tuple[type[Family], str]:
@@ -593,6 +597,8 @@ def _kind_of(kernel: type) -> tuple[type[Family], str]:
         overridden = _changed(kernel, base)
         reason = f" or, since it overrides {overridden} of {base.__name__}, register it with" if overridden else ""
         found = FAMILIES[base], reason
+    if len(_kinds) > _MANY:
+        _kinds.clear()
     _kinds[kernel] = found
     return found
 

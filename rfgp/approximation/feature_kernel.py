@@ -390,6 +390,8 @@ class FeatureKernel(CheckedKernel, CheckedState, Kernel):
         super().prepare_for(state, prefix)
         for name, drawn in self.maps.named_modules(prefix=f"{prefix}maps"):
             if isinstance(drawn, DrawnMap) and (saved := state.get(f"{name}._extra_state")) is not None:
+                center, like = state.get(f"{name}.center"), reference_tensor(modules_of(self)["exact_kernel"])
+                drawn.center = None if center is None else like.new_empty(center.shape)
                 weights = [value for key, value in state.items() if key.startswith(f"{name}.feature_map.")]
                 self._prepare_map(drawn, weights, int(saved.flatten()[0]), state, prefix, name)
 

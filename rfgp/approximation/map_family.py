@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
@@ -348,6 +349,10 @@ class MapFamily(Family):
             return Waves(frequencies, amplitudes)
         factor = amplitudes.unsqueeze(-1) * self.kernel.factor(frequencies)
         return Waves(frequencies.repeat_interleave(factor.shape[-1], dim=-2), factor.mT.flatten(-3, -2))
+
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        parameters: Iterator[torch.nn.Parameter] = self.kernel.parameters()
+        return parameters
 
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
         """The factor of an operator-valued kernel at the map's frequencies; [[1]] for scalar kernels."""

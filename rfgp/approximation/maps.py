@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -89,12 +89,6 @@ class DrawnMap(torch.nn.Module):
         if self.recipe is None:
             raise ValueError("expected a recipe for the feature map, got none; pass a FeatureMap or a MapRecipe")
         return self.recipe
-
-    def prepare_for(self, state: Mapping[str, Tensor], prefix: str) -> None:
-        """Have a center where a state has one."""
-        center = state.get(f"{prefix}center")
-        if f"{prefix}_extra_state" in state:
-            self.center = None if center is None else torch.empty(center.shape, dtype=center.dtype)
 
     def get_extra_state(self) -> Tensor:
         """The number of input columns, zero before the map is made."""

@@ -40,7 +40,7 @@ from rfgp import (
 from rfgp import functionals as operators
 from rfgp import likelihoods as distributions
 from rfgp.approximation import FeatureKernel, hilbert_schmidt_variance, selection, with_features
-from rfgp.approximation.maps import MapRecipe
+from rfgp.approximation.maps import DrawnMap, MapRecipe
 from rfgp.diagnostics import bounds, certificates, conformal, sensitivity, two_sample
 from rfgp.features import allocation
 from rfgp.functionals import observations
@@ -416,10 +416,7 @@ KERNELS_CALLS = [
     ),
     ("FeatureKernel, feature_map is None", lambda: FeatureKernel(POLY, None)),
     ("FeatureKernel, feature_map is a string", lambda: FeatureKernel(POLY, "a")),
-    (
-        "FeatureKernel: a string",
-        lambda: FeatureKernel(POLY, features.TensorSRHT(4, 8, degree=2), center="a"),
-    ),
+    ("DrawnMap, center is a string", lambda: DrawnMap(features.TensorSRHT(4, 8, degree=2), center="a")),
     ("MapRecipe, method is a number", lambda: MapRecipe(0, 8, 0)),
     ("MapRecipe, method is a list", lambda: MapRecipe([], 8, 0)),
     ("MapRecipe, num_features is a list", lambda: MapRecipe("fourier", [8], 0)),

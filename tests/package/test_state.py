@@ -269,7 +269,7 @@ def test_merged_statistics_of_shards_are_a_fit_to_all_rows(kind):
     torch.testing.assert_close(model.log_marginal_likelihood(), whole.log_marginal_likelihood())
     both.gram.zero_()
     torch.testing.assert_close(no_graph(model.posterior(points)), no_graph(whole.posterior(points)))
-    model.covar_module.base_kernel.base_kernel.offset = 3.0
+    model.covar_module.base_kernel.offset = 3.0
     with pytest.raises(ValueError, match="again"):
         model.posterior(points)
 
@@ -424,14 +424,17 @@ def test_missing_and_unknown_tensors_are_named():
     kernel = fourier(ScaleKernel(RBFKernel()))
     before = copied(kernel)
     state = copied(moved(fourier(ScaleKernel(RBFKernel()))))
-    without = {name: value for name, value in state.items() if name != "raw_outputscale"}
-    for wrong, message in ((without, "without raw_outputscale"), ({**state, "odd": torch.ones(1)}, "with odd")):
+    without = {name: value for name, value in state.items() if name != "exact_kernel.raw_outputscale"}
+    for wrong, message in (
+        (without, "without exact_kernel.raw_outputscale"),
+        ({**state, "odd": torch.ones(1)}, "with odd"),
+    ):
         with pytest.raises(ValueError, match=message):
             kernel.load_state_dict(wrong)
         assert_same_state(kernel, before)
     kernel.load_state_dict(without, strict=False)
     assert kernel.raw_outputscale.item() == 0.0
-    assert torch.equal(kernel.base_kernel.base_kernel.raw_lengthscale, state["base_kernel.base_kernel.raw_lengthscale"])
+    assert torch.equal(kernel.base_kernel.raw_lengthscale, state["exact_kernel.base_kernel.raw_lengthscale"])
 
 
 def test_lazy_maps_are_made_for_the_parameters_of_the_state():

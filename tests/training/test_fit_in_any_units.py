@@ -200,9 +200,9 @@ def test_no_bound_no_warning():
 def test_lengthscales_that_the_user_has_set_stay():
     x, y, _ = rows()
     model = WeightSpaceGP(rfgp.approximate(KERNELS["rbf"](), 32, input_dim=COLUMNS), GaussianLikelihood())
-    model.covar_module.base_kernel.base_kernel.lengthscale = torch.tensor([[0.4, 7.0]])
+    model.covar_module.base_kernel.lengthscale = torch.tensor([[0.4, 7.0]])
     rfgp.fit(model, x, y, max_evaluations=1)
-    torch.testing.assert_close(model.covar_module.base_kernel.base_kernel.lengthscale, torch.tensor([[0.4, 7.0]]))
+    torch.testing.assert_close(model.covar_module.base_kernel.lengthscale, torch.tensor([[0.4, 7.0]]))
 
 
 @pytest.mark.usefixtures("float64_default")
@@ -240,7 +240,7 @@ def test_long_parameters_are_listed_whole():
     x = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
     kernel = rfgp.approximate(ScaleKernel(RBFKernel(ard_num_dims=6)), 16, input_dim=6)
     summary = rfgp.fit(WeightSpaceGP(kernel, GaussianLikelihood()), x, x.sum(-1), max_evaluations=2)
-    name = "covar_module.base_kernel.base_kernel.lengthscale"
+    name = "covar_module.exact_kernel.base_kernel.lengthscale"
     assert len(summary.parameters[name]) == 6
     assert any(line.count(",") == 5 for line in str(summary).splitlines())
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import ClassVar
 
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ...kernels.input_transform import InputTransformKernel
-from ..family import Family, approximates, family
+from ..family import Family, approximates
 from ..maps import SharedMap, WholeMaps
 from ..request import Request
 from .wrapper import WrapperFamily
@@ -24,9 +24,10 @@ class InputTransformFamily(WrapperFamily):
     kernel: InputTransformKernel
     passes_on: ClassVar[tuple[type[WholeMaps], ...]] = (SharedMap,)
 
-    @functools.cached_property
-    def inner(self) -> Family:
-        return family(self.kernel.base_kernel, self.maps)
+    @property
+    def inner_kernel(self) -> Kernel:
+        inner: Kernel = self.kernel.base_kernel
+        return inner
 
     def inside(self, request: Request) -> Request:
         mine = super().inside(request)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any
 
 import torch
-from gpytorch.kernels import MultitaskKernel
+from gpytorch.kernels import Kernel, MultitaskKernel
 from torch import Tensor
 
 from ...functionals import Operator
@@ -16,7 +15,7 @@ from ...inference.posterior.covariance import ResidualCovariance
 from ...kernels.task_covariance import covariance_root, dense_covariance
 from ...linalg import cholesky
 from ...linalg.frequency_grid import FrequencyGrid
-from ..family import Family, KernelMoments, approximates, check_no_operator, family
+from ..family import Family, KernelMoments, approximates, check_no_operator
 from ..request import Request
 from ..spectral_factor import SpectralFactor
 from ..spectral_weights import GridFrequencies
@@ -33,9 +32,10 @@ class MultitaskFamily(WrapperFamily):
     kernel: MultitaskKernel
     has_output_factor = True
 
-    @functools.cached_property
-    def inner(self) -> Family:
-        return family(self.kernel.data_covar_module, self.maps)
+    @property
+    def inner_kernel(self) -> Kernel:
+        inner: Kernel = self.kernel.data_covar_module
+        return inner
 
     # How a kernel is drawn
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..._support.torch_names import has_values
@@ -40,9 +40,10 @@ class ObservationFamily(WrapperFamily):
     has_output_factor = False
     has_residual_covariance = False
 
-    @functools.cached_property
-    def inner(self) -> Family:
-        return family(self.kernel.base_kernel, self.maps)
+    @property
+    def inner_kernel(self) -> Kernel:
+        inner: Kernel = self.kernel.base_kernel
+        return inner
 
     # How a kernel is drawn
 

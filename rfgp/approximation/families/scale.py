@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 
 import torch
@@ -13,7 +12,7 @@ from ...functionals import Operator
 from ...inference import OutputFactor
 from ...inference.posterior.covariance import ResidualCovariance
 from ...linalg.frequency_grid import FrequencyGrid
-from ..family import Family, KernelMoments, ScaledProduct, approximates, family
+from ..family import Family, KernelMoments, ScaledProduct, approximates
 from ..method import Method
 from ..request import Request
 from ..spectral_factor import SpectralFactor
@@ -31,9 +30,10 @@ class ScaleFamily(WrapperFamily):
 
     kernel: ScaleKernel
 
-    @functools.cached_property
-    def inner(self) -> Family:
-        return family(self.kernel.base_kernel, self.maps)
+    @property
+    def inner_kernel(self) -> Kernel:
+        inner: Kernel = self.kernel.base_kernel
+        return inner
 
     # How a kernel is drawn
 
@@ -147,5 +147,5 @@ class _ScaledColumns(ScaleFamily):
     """A scaled kernel around features in unbiased columns."""
 
     def __init__(self, kernel: ScaleKernel, maps: torch.nn.Module, inner: Family) -> None:
-        super().__init__(kernel, maps)
+        Family.__init__(self, kernel, maps)
         self.inner = inner

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import abc
-import functools
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ...functionals import Operator
 from ...inference import OutputFactor
 from ...inference.posterior.covariance import ResidualCovariance
-from ..family import Family, KernelMoments
+from ..family import Family, KernelMoments, family
 from ..maps import WholeMaps
 from ..method import Method
 from ..request import Request
@@ -24,10 +24,15 @@ class WrapperFamily(Family):
 
     passes_on: ClassVar[tuple[type[WholeMaps], ...]] = (WholeMaps,)
 
-    @functools.cached_property
-    @abc.abstractmethod
-    def inner(self) -> Family:
+    def __init__(self, kernel: Any, maps: Any = None) -> None:
+        super().__init__(kernel, maps)
+        self.inner = family(self.inner_kernel, maps)
         """The family of the kernel inside, with the same maps."""
+
+    @property
+    @abc.abstractmethod
+    def inner_kernel(self) -> Kernel:
+        """The kernel inside."""
 
     def inside(self, request: Request) -> Request:
         """The request for the kernel inside."""
