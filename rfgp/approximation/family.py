@@ -23,7 +23,7 @@ from .landmarks import Landmarks
 from .maps import DrawnMap, OwnMaps, WholeMaps
 from .method import Method
 from .reference_tensor import reference_tensor
-from .registry import FAMILIES, OF_MAPS, without_features
+from .registry import FAMILIES, OF_MAPS, HasFeatures, without_features
 from .request import Request
 from .spectral_factor import SpectralFactor
 from .spectral_weights import GridFrequencies, SpectralWeights, no_density
@@ -589,7 +589,7 @@ _MANY = 1000
 def _kind_of(kernel: type) -> tuple[type[Family], str]:
     """The family of a class, and why it is not its own one, if so."""
     base = next((base for base in kernel.__mro__ if base in FAMILIES), None)
-    if hasattr(kernel, "exact_kernel") and issubclass(kernel, Kernel):
+    if issubclass(kernel, HasFeatures):
         found: tuple[type[Family], str] = ApproximatedFamily, ""
     elif base is None:
         found = UnregisteredFamily, ""

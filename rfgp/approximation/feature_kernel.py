@@ -35,12 +35,12 @@ from .hooks.prediction import FeaturePredictionStrategy
 from .map_family import MapFamily
 from .maps import DrawnMap, MapRecipe, drawn_maps, maps_kept_on_error
 from .reference_tensor import reference_tensor
-from .registry import described, described_maps, without_features
+from .registry import HasFeatures, described, described_maps, without_features
 from .waves import Waves
 from .width_warning import warn_of_dense
 
 
-class FeatureKernel(CheckedKernel, CheckedState, Kernel):
+class FeatureKernel(HasFeatures, CheckedKernel, CheckedState, Kernel):
     r"""An exact kernel and the features that approximate it: what :func:`rfgp.approximate` returns.
 
     .. math:: k(x, y) \approx \mathrm{Re}\, \phi(x) \phi(y)^H

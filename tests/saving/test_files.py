@@ -333,7 +333,7 @@ def test_attributes_that_a_file_cannot_hold_come_from_a_model(path):
     made = own(warp=lambda x: torch.sin(x))
     parameter, kernel = made.covar_module.exact_kernel.raw_lengthscale, made.covar_module
     assert rfgp.load(path, into=made) is made
-    assert made.covar_module is kernel and kernel.base_kernel.raw_lengthscale is parameter
+    assert made.covar_module is kernel and kernel.raw_lengthscale is parameter
     assert_same(predictions(made), predictions(model))
 
 
