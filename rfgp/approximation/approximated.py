@@ -14,7 +14,7 @@ from .._support import checks
 from ..features import FeatureMap
 from .family import family, unsupported
 from .feature_kernel import FeatureKernel
-from .method import Method
+from .method import FeatureMethod
 from .reference_tensor import reference_tensor
 from .registry import is_approximated
 from .request import Request
@@ -31,7 +31,7 @@ def approximated(
     choose: Callable[[Kernel, int, Tensor], str],
 ) -> Any:
     """What :func:`rfgp.approximate` does; ``choose`` names the method of a part, for a width and its full inputs."""
-    named = None if isinstance(method, FeatureMap) or method == "auto" else Method.parse(method)
+    named = None if isinstance(method, FeatureMap) or method == "auto" else FeatureMethod.parse(method)
     is_open_ended = num_features is None and named is not None and named.is_grid
     width = 1 if is_open_ended else checks.positive_integer("num_features", num_features)
     if not isinstance(kernel, Kernel):

@@ -21,7 +21,7 @@ from ..linalg import row_chunks
 from ..linalg.frequency_grid import FrequencyGrid
 from .landmarks import Landmarks
 from .maps import DrawnMap, OwnMaps, WholeMaps
-from .method import Method
+from .method import FeatureMethod
 from .reference_tensor import reference_tensor
 from .registry import FAMILIES, OF_MAPS, HasFeatures, without_features
 from .request import Request
@@ -112,12 +112,12 @@ class Family(abc.ABC):
         """The frequencies (n, d) of a kernel that has no others, and the weight (..., n) of each; else None."""
         return None
 
-    def applicable(self, input_dim: int) -> tuple[Method, ...] | None:
+    def applicable(self, input_dim: int) -> tuple[FeatureMethod, ...] | None:
         """The methods, in real forms, that suit every part with an open method; None for exact kernels."""
         dims = self.kernel.active_dims
         return self._applicable(input_dim if dims is None else dims.numel())
 
-    def _applicable(self, input_dim: int) -> tuple[Method, ...] | None:
+    def _applicable(self, input_dim: int) -> tuple[FeatureMethod, ...] | None:
         """:meth:`applicable` for the number of columns that ``active_dims`` select."""
         return None
 
@@ -149,15 +149,15 @@ class Family(abc.ABC):
         """Whether the number of features may have to be even, since columns come in pairs."""
         return False
 
-    def truncates(self, method: Method) -> bool:
+    def truncates(self, method: FeatureMethod) -> bool:
         """Whether a method truncates an infinite series, so that features vanish far from the data."""
         return False
 
-    def columnwise_method(self, request: Request) -> Method | None:
+    def columnwise_method(self, request: Request) -> FeatureMethod | None:
         """The method for a factor of an element-wise product, with unbiased columns; None where there is none."""
         return None
 
-    def own_method(self, request: Request) -> Method | None:
+    def own_method(self, request: Request) -> FeatureMethod | None:
         """The requested method, or None where the kernel does not have it."""
         return request.method
 
@@ -518,7 +518,7 @@ class UnregisteredFamily(Family):
     def draw_grid(self, request: Request) -> torch.nn.Module:
         raise no_density(self.kernel) if isinstance(self.kernel, Kernel) else self.error
 
-    def applicable(self, input_dim: int) -> tuple[Method, ...] | None:
+    def applicable(self, input_dim: int) -> tuple[FeatureMethod, ...] | None:
         raise self.error
 
     def exact_columns(self, request: Request) -> int | None:

@@ -18,7 +18,7 @@ from ..inference import OutputFactor
 from ..inference.posterior.covariance import ResidualCovariance
 from .family import Family, KernelMoments
 from .maps import DrawnMap, MapRecipe, maps_kept_on_error
-from .method import Method
+from .method import FeatureMethod
 from .reference_tensor import reference_tensor
 from .request import Request
 from .waves import Waves
@@ -127,7 +127,7 @@ class MapFamily(Family):
         batch = torch.broadcast_shapes(self.kernel.batch_shape, inputs.shape[:-2])
         return inputs.expand(*batch, *inputs.shape[-2:])
 
-    def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
+    def num_exact_columns(self, method: FeatureMethod, input_dim: int | None) -> int | None:
         """The number of columns of exact features, or None where the method approximates."""
         return None
 
@@ -143,7 +143,7 @@ class MapFamily(Family):
             got = type(inner).__name__ + ("" if degree is None else f" of degree {degree}")
             raise ValueError(f"expected {expected} for {type(self.kernel).__name__}, got {got}; pass such a map")
 
-    def check_method(self, method: Method) -> None:
+    def check_method(self, method: FeatureMethod) -> None:
         """Raise a ValueError where the family has no such method."""
         if method.name not in self.methods:
             raise ValueError(
@@ -151,15 +151,15 @@ class MapFamily(Family):
                 f"{str(method)!r}; choose one of these"
             )
 
-    def method(self, request: Request) -> Method:
+    def method(self, request: Request) -> FeatureMethod:
         """The method asked for; the default where none is, or where the family is exact and has no other."""
-        default = Method.parse(self.default)
+        default = FeatureMethod.parse(self.default)
         if request.method is None or (request.method.name not in self.methods and default.is_exact):
             return default
         return request.method
 
-    def _applicable(self, input_dim: int) -> tuple[Method, ...]:
-        return tuple(method for name in self.methods for method in Method.parse(name).real_forms)
+    def _applicable(self, input_dim: int) -> tuple[FeatureMethod, ...]:
+        return tuple(method for name in self.methods for method in FeatureMethod.parse(name).real_forms)
 
     def exact_columns(self, request: Request) -> int | None:
         if request.feature_map is not None:
@@ -171,16 +171,16 @@ class MapFamily(Family):
             return any(method.has_pairs for method in self.applicable(request.x.shape[-1]) or ())
         return self.method(request).has_pairs
 
-    def truncates(self, method: Method) -> bool:
+    def truncates(self, method: FeatureMethod) -> bool:
         return method.name in self.truncated
 
-    def columnwise_method(self, request: Request) -> Method | None:
+    def columnwise_method(self, request: Request) -> FeatureMethod | None:
         method = self.own_method(request)
         if method is None and self.in_products is not None:
-            method = Method.parse(self.in_products)
+            method = FeatureMethod.parse(self.in_products)
         return method.columnwise if method is not None and method.has_unbiased_columns else None
 
-    def own_method(self, request: Request) -> Method | None:
+    def own_method(self, request: Request) -> FeatureMethod | None:
         is_own = request.method is not None and request.method.name in self.methods
         return request.method if is_own else None
 
@@ -192,7 +192,7 @@ class MapFamily(Family):
         selected = request.select(self.kernel)
         columns = self.num_columns(selected.input_dim)
         if self.is_ranked and request.method is None and request.x is not None and self.exact_columns(request) is None:
-            chosen = Method.parse(request.choose(self.kernel, request.num_features, request.x))
+            chosen = FeatureMethod.parse(request.choose(self.kernel, request.num_features, request.x))
             selected = replace(selected, method=chosen)
         recipe = MapRecipe(self.method(selected), request.num_features, next(request.seeds))
         self.check_method(recipe.method)
@@ -246,7 +246,7 @@ class MapFamily(Family):
     def exact_maps(self) -> torch.nn.Module:
         if self.num_exact_features is None:
             return super().exact_maps()
-        return DrawnMap(MapRecipe(Method.parse(self.default), self.num_exact_features, 0))
+        return DrawnMap(MapRecipe(FeatureMethod.parse(self.default), self.num_exact_features, 0))
 
     # The features of a kernel with a map
 

@@ -11,20 +11,22 @@ from torch import Tensor
 
 from .._support import checks
 from ..features import FeatureMap
-from .method import Method
+from .method import FeatureMethod
 
 
 @dataclass(frozen=True)
 class MapRecipe:
     """How a feature map is made once the number of input columns is given; a string stands for a method."""
 
-    method: Method
+    method: FeatureMethod
     num_features: int
     seed: int
     dtype: torch.dtype | None = None
 
-    def __init__(self, method: Method | str, num_features: int, seed: int, dtype: torch.dtype | None = None) -> None:
-        method = method if isinstance(method, Method) else Method.parse(method)
+    def __init__(
+        self, method: FeatureMethod | str, num_features: int, seed: int, dtype: torch.dtype | None = None
+    ) -> None:
+        method = method if isinstance(method, FeatureMethod) else FeatureMethod.parse(method)
         num_features = checks.positive_integer("num_features", num_features)
         checks.seed(seed)
         if method.has_pairs and num_features % 2:

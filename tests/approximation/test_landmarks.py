@@ -35,7 +35,7 @@ import rfgp
 from rfgp.approximation import FeatureKernel, LandmarkKernel, with_features
 from rfgp.approximation.families import FAMILIES
 from rfgp.approximation.landmarks import Landmarks, choose_landmarks
-from rfgp.approximation.method import Method
+from rfgp.approximation.method import FeatureMethod
 from rfgp.approximation.selection import predicted_error, rank_methods
 from rfgp.diagnostics import kl_to_exact
 from rfgp.likelihoods import DirichletClassificationLikelihood
@@ -547,7 +547,7 @@ def test_diagnostics_and_predicted_errors_know_landmarks():
     assert error.relative_error == pytest.approx(float(relative.detach()), rel=1e-6)
     ranking = rank_methods(exact, 20, x, methods=["landmarks", "fourier"])
     assert {candidate.method for candidate in ranking} == {"landmarks", "fourier"}
-    assert Method.parse("landmarks").is_landmarks
+    assert FeatureMethod.parse("landmarks").is_landmarks
 
 
 @pytest.mark.parametrize("around", [lambda kernel: kernel, ScaleKernel, lambda kernel: RBFKernel() + kernel])

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from torch import Tensor
 
 from ..family import Family, family
-from ..method import Method
+from ..method import FeatureMethod
 from ..request import Request
 
 
@@ -31,7 +31,7 @@ class CompositeFamily(Family):
     def mixes_methods(self) -> bool:
         return True
 
-    def _applicable(self, input_dim: int) -> tuple[Method, ...]:
+    def _applicable(self, input_dim: int) -> tuple[FeatureMethod, ...]:
         parts = [methods for part in self.kernels if (methods := part.applicable(input_dim)) is not None]
         is_open = [not methods or not methods[0].is_exact for methods in parts]
         first, *others = [m for m, open_ended in zip(parts, is_open, strict=True) if open_ended] or parts[:1] or [()]
@@ -40,7 +40,7 @@ class CompositeFamily(Family):
     def has_pairs(self, request: Request) -> bool:
         return request.method is None or not request.method.is_complex
 
-    def truncates(self, method: Method) -> bool:
+    def truncates(self, method: FeatureMethod) -> bool:
         return any(part.truncates(method) for part in self.kernels)
 
     def active_leaves(self, x: Tensor | None) -> Iterator[tuple[Family, Tensor | None]]:

@@ -19,7 +19,7 @@ from ...kernels.observation import ObservationKernel, has_derivatives
 from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, KernelMoments, approximates, family
 from ..maps import SharedMap, WholeMaps
-from ..method import Method
+from ..method import FeatureMethod
 from ..request import Request
 from .grid import SpectralGrid
 from .wrapper import WrapperFamily
@@ -51,7 +51,7 @@ class ObservationFamily(WrapperFamily):
         outer = request.select(self.kernel)
         return replace(outer, input_dim=self.kernel.input_dim, x=None)
 
-    def _applicable(self, input_dim: int) -> tuple[Method, ...] | None:
+    def _applicable(self, input_dim: int) -> tuple[FeatureMethod, ...] | None:
         methods = self.inner.applicable(self.kernel.input_dim)
         return None if methods is None else tuple(m for m in methods if m.is_fourier or m.is_exact)
 

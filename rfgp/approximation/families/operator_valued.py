@@ -22,7 +22,7 @@ from ..family import approximates, family
 from ..field_moments import covariance_of_fields
 from ..map_family import MapFamily, checked_columns, random_fourier
 from ..maps import MapRecipe
-from ..method import Method
+from ..method import FeatureMethod
 from ..request import Request
 from ..spectral_factor import SpectralFactor
 from ..spectral_weights import GridFrequencies, no_density
@@ -84,7 +84,7 @@ class OperatorFamily(MapFamily):
                 return ""
         return f"a real RandomFourier with spectrum={self.spectrum}, or PowerWeighted or WidenedGaussian ones of it,"
 
-    def check_method(self, method: Method) -> None:
+    def check_method(self, method: FeatureMethod) -> None:
         super().check_method(method)
         if method.is_complex:
             raise ValueError(f"expected real features for many outputs, got {str(method)!r}; write {method.name}")

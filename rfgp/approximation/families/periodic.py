@@ -16,7 +16,7 @@ from ...features.spectra import scaled_bessel
 from ..family import approximates
 from ..map_family import MapFamily, random_fourier
 from ..maps import MapRecipe
-from ..method import Method
+from ..method import FeatureMethod
 from ..spectral_weights import GridFrequencies, SpectralWeights
 
 _NEGLIGIBLE, _SMALL_SHARE = 1e-10, 1e-14
@@ -44,9 +44,9 @@ class PeriodicFamily(MapFamily):
         orders = torch.arange(count)[:, None]
         return FourierSeries(orders, torch.ones(count), recipe.dtype)
 
-    def _applicable(self, input_dim: int) -> tuple[Method, ...]:
+    def _applicable(self, input_dim: int) -> tuple[FeatureMethod, ...]:
         names = ("series",) if input_dim == 1 else ("fourier", "fourier_qmc")
-        return tuple(map(Method.parse, names))
+        return tuple(map(FeatureMethod.parse, names))
 
     def mismatch(self, feature_map: FeatureMap) -> str:
         is_periodic = isinstance(feature_map, RandomFourier) and isinstance(feature_map.spectrum, Periodic)
@@ -81,7 +81,7 @@ class PeriodicFamily(MapFamily):
         period = self.kernel.period_length.double().reshape(-1)
         return orders[numbers[kept]] * (2.0 * math.pi / period), total[..., kept]
 
-    def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
+    def num_exact_columns(self, method: FeatureMethod, input_dim: int | None) -> int | None:
         """As many as leave a tail below 1e-10 at a quarter of the lengthscale, in one dimension."""
         if method.name != "series" or input_dim != 1:
             return None
@@ -120,7 +120,7 @@ class CosineFamily(MapFamily):
     def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
         return math.pi * x / self.kernel.period_length
 
-    def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
+    def num_exact_columns(self, method: FeatureMethod, input_dim: int | None) -> int | None:
         return 2
 
 
@@ -148,5 +148,5 @@ class ConstantFamily(MapFamily):
     def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Any]:
         return {"coefficients": self.kernel.constant}
 
-    def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
+    def num_exact_columns(self, method: FeatureMethod, input_dim: int | None) -> int | None:
         return 1

@@ -14,7 +14,7 @@ from ...features.sketch_registry import SKETCHES
 from ..family import approximates
 from ..map_family import MapFamily, unwrap_ctr
 from ..maps import MapRecipe
-from ..method import Method
+from ..method import FeatureMethod
 from ..power_series import leaves_out_terms, maclaurin
 
 
@@ -136,5 +136,5 @@ class LinearFamily(MapFamily):
     def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
         return x * self.kernel.variance.sqrt()
 
-    def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
+    def num_exact_columns(self, method: FeatureMethod, input_dim: int | None) -> int | None:
         return input_dim if method.name == "linear" else None

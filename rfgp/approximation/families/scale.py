@@ -13,7 +13,7 @@ from ...inference import OutputFactor
 from ...inference.posterior.covariance import ResidualCovariance
 from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, KernelMoments, ScaledProduct, approximates
-from ..method import Method
+from ..method import FeatureMethod
 from ..request import Request
 from ..spectral_factor import SpectralFactor
 from ..spectral_weights import GridFrequencies, SpectralWeights
@@ -70,10 +70,10 @@ class ScaleFamily(WrapperFamily):
     def measure_kernel(self) -> Kernel | None:
         return self.inner.measure_kernel
 
-    def columnwise_method(self, request: Request) -> Method | None:
+    def columnwise_method(self, request: Request) -> FeatureMethod | None:
         return self.inner.columnwise_method(request)
 
-    def own_method(self, request: Request) -> Method | None:
+    def own_method(self, request: Request) -> FeatureMethod | None:
         return self.inner.own_method(request)
 
     def products(self) -> list[ScaledProduct]:

@@ -24,7 +24,7 @@ from ...kernels.stationary import StationaryKernel
 from ..family import approximates
 from ..map_family import MapFamily, random_fourier
 from ..maps import MapRecipe
-from ..method import Method
+from ..method import FeatureMethod
 from ..power_series import exponential_series, maclaurin
 from ..reference_tensor import reference_tensor
 from ..request import Request
@@ -53,7 +53,7 @@ class FourierFamily(MapFamily):
         isotropic = ("fourier_orthogonal", "fourier_hadamard") if self.spectrum.is_isotropic else ()
         return ("fourier", *isotropic, *(("fourier_qmc",) if self.spectrum.has_quantiles else ()))
 
-    def _applicable(self, input_dim: int) -> tuple[Method, ...]:
+    def _applicable(self, input_dim: int) -> tuple[FeatureMethod, ...]:
         has_few = input_dim <= _FEW_INPUTS
         return tuple(method for method in super()._applicable(input_dim) if has_few or method.structure != "qmc")
 

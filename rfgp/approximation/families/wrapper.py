@@ -15,7 +15,7 @@ from ...inference import OutputFactor
 from ...inference.posterior.covariance import ResidualCovariance
 from ..family import Family, KernelMoments, family
 from ..maps import WholeMaps
-from ..method import Method
+from ..method import FeatureMethod
 from ..request import Request
 
 
@@ -64,7 +64,7 @@ class WrapperFamily(Family):
     def mixes_methods(self) -> bool:
         return self.inner.mixes_methods
 
-    def _applicable(self, input_dim: int) -> tuple[Method, ...] | None:
+    def _applicable(self, input_dim: int) -> tuple[FeatureMethod, ...] | None:
         return self.inner.applicable(input_dim)
 
     def exact_columns(self, request: Request) -> int | None:
@@ -73,7 +73,7 @@ class WrapperFamily(Family):
     def has_pairs(self, request: Request) -> bool:
         return self.inner.has_pairs(self.inside(request))
 
-    def truncates(self, method: Method) -> bool:
+    def truncates(self, method: FeatureMethod) -> bool:
         return self.inner.truncates(method)
 
     # The features of a kernel with maps

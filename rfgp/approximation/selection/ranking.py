@@ -21,7 +21,7 @@ from ..family import family
 from ..feature_kernel import FeatureKernel
 from ..landmarks import Landmarks, check_scalar
 from ..maps import DrawnMap
-from ..method import Method
+from ..method import FeatureMethod
 from ..registry import is_approximated
 from .errors import PredictedError, predict, sampled_inputs
 from .posterior import PosteriorTest, draws_of
@@ -102,7 +102,7 @@ def rank_methods(
     names = applicable(kernel, sample) if methods is None else tuple(methods)
     for name in names:
         if name != "auto":
-            Method.parse(name)
+            FeatureMethod.parse(name)
     test = PosteriorTest(train_inputs, seed, noise)
     return _ranked(kernel, width, names, sample, test, seed, limit, progress)
 
@@ -251,7 +251,7 @@ def methods_for_auto(kernel: Kernel, x: Tensor) -> list[str]:
 
 def _is_truncated(kernel: Kernel, method: str) -> bool:
     """Whether a method leaves out the tail of the series of a part of the kernel."""
-    return method != "auto" and family(kernel).truncates(Method.parse(method))
+    return method != "auto" and family(kernel).truncates(FeatureMethod.parse(method))
 
 
 def candidate_of(
@@ -265,7 +265,7 @@ def candidate_of(
     limit: float = math.inf,
 ) -> Candidate:
     """A method with its loss and, where asked for, its error, from a sample x (n, d); draws end above the limit."""
-    is_landmarks = method != "auto" and Method.parse(method).is_landmarks
+    is_landmarks = method != "auto" and FeatureMethod.parse(method).is_landmarks
     rows = test.others if num_features < test.num_rows else test.all_rows
 
     def make(seed: int) -> Kernel:

@@ -25,7 +25,7 @@ _KEPT_BYTES = 64 * 2**20
 """Up to which size the features of the chosen rows of a sample are kept."""
 
 
-class Block(NamedTuple):
+class PairBlock(NamedTuple):
     """Kernel values of a few rows of x and y, (a, a), (b, b), (a, b), and sums over other rows, (a,) and (b,) each."""
 
     xx: Tensor
@@ -48,11 +48,11 @@ class PairSums(abc.ABC):
         """Sums over pairs of different rows of x, over those of y, and over a row of each."""
 
     @abc.abstractmethod
-    def block(self, part_x: Tensor, part_y: Tensor) -> Block:
+    def block(self, part_x: Tensor, part_y: Tensor) -> PairBlock:
         """The values of some of the chosen rows of either sample, and their sums with all others."""
 
 
-class FeatureSums(PairSums):
+class FeaturePairSums(PairSums):
     r"""Sums over pairs from :math:`S = \sum_i \phi(x_i)` and :math:`\sum_i |\phi(x_i)|^2`, in O(N D)."""
 
     kernel: FeatureKernel
@@ -69,13 +69,13 @@ class FeatureSums(PairSums):
         within_y = self.sum_y @ self.sum_y - self.squares_y
         return within_x.item(), within_y.item(), (self.sum_x @ self.sum_y).item()
 
-    def block(self, part_x: Tensor, part_y: Tensor) -> Block:
+    def block(self, part_x: Tensor, part_y: Tensor) -> PairBlock:
         a = self._features(self.features_x, self.x, self.chosen_x, part_x)
         b = self._features(self.features_y, self.y, self.chosen_y, part_y)
         xx, yy = a @ a.mT, b @ b.mT
         sums_x = a @ self.sum_x - xx.diagonal(), a @ self.sum_y
         sums_y = b @ self.sum_y - yy.diagonal(), b @ self.sum_x
-        return Block(xx, yy, a @ b.mT, sums_x, sums_y)
+        return PairBlock(xx, yy, a @ b.mT, sums_x, sums_y)
 
     def _features(self, kept: Tensor | None, rows: Tensor, chosen: Tensor, part: Tensor) -> Tensor:
         """Features of chosen rows in float64, from those that were kept where there are any."""
@@ -98,18 +98,18 @@ class DenseSums(PairSums):
     def totals(self) -> tuple[float, float, float]:
         return self.within_x.sum().item(), self.within_y.sum().item(), self.x_to_y.sum().item()
 
-    def block(self, part_x: Tensor, part_y: Tensor) -> Block:
+    def block(self, part_x: Tensor, part_y: Tensor) -> PairBlock:
         chosen_x, chosen_y = self.chosen_x[part_x], self.chosen_y[part_y]
         a, b = self.x[chosen_x], self.y[chosen_y]
         sums_x = self.within_x[chosen_x], self.x_to_y[chosen_x]
         sums_y = self.within_y[chosen_y], self.y_to_x[chosen_y]
-        return Block(dense(self.kernel, a, a), dense(self.kernel, b, b), dense(self.kernel, a, b), sums_x, sums_y)
+        return PairBlock(dense(self.kernel, a, a), dense(self.kernel, b, b), dense(self.kernel, a, b), sums_x, sums_y)
 
 
 def pair_sums(kernel: Kernel, x: Tensor, y: Tensor, chosen: tuple[Tensor, Tensor] | None = None) -> PairSums:
     """The sums in linear time where the kernel has features, and in quadratic time otherwise."""
     if isinstance(kernel, FeatureKernel):
-        return FeatureSums(kernel, x, y, chosen)
+        return FeaturePairSums(kernel, x, y, chosen)
     return DenseSums(kernel, x, y, chosen)
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ...approximation.feature_kernel import FeatureKernel
 
 
-class Block(NamedTuple):
+class PriorBlock(NamedTuple):
     r"""The prior of Q functions at the rows of a block.
 
     :param rows: their numbers, (n,).
@@ -38,7 +38,7 @@ class Block(NamedTuple):
 class BlockPrior:
     r"""The covariances :math:`K = \Phi \Phi^\top + \mathrm{blockdiag}(R_b)` of Q independent functions at N rows."""
 
-    def __init__(self, blocks: Sequence[Block]) -> None:
+    def __init__(self, blocks: Sequence[PriorBlock]) -> None:
         self.blocks = blocks
         self.num_functions, _, self.num_features = blocks[0].features.shape
         self.device = blocks[0].features.device
@@ -56,7 +56,7 @@ class BlockPrior:
         for rows in (part.to(x.device) for part in parts):
             features = process.features(x[rows])
             every = features, process.covariance(x[rows], features)
-            blocks.append(Block(rows, *(part.expand(num_functions, -1, -1) for part in every)))
+            blocks.append(PriorBlock(rows, *(part.expand(num_functions, -1, -1) for part in every)))
         return cls(blocks)
 
     def times(self, values: Tensor) -> tuple[Tensor, Tensor]:

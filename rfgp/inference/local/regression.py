@@ -61,7 +61,7 @@ class WhitenedNoise(NoiseModel):
         return self.noise.variances(rows)
 
 
-class ResidualCovariance(LinearOperator):
+class LocalResidualCovariance(LinearOperator):
     """The lazy covariance of the residual at inputs (..., N, d) given the rows near them, zero between blocks.
 
     :param variance: its diagonal, (..., N).
@@ -94,7 +94,7 @@ class ResidualCovariance(LinearOperator):
     def _size(self) -> torch.Size:
         return torch.Size((*self.variance.shape, self.variance.shape[-1]))
 
-    def _transpose_nonbatch(self) -> ResidualCovariance:
+    def _transpose_nonbatch(self) -> LocalResidualCovariance:
         return self
 
     @cached(name="dense")
@@ -204,7 +204,7 @@ class LocalRegression(Regression):
             covariance = WeightSpaceCovariance(
                 x.clone(), posterior, factor, lambda part: conditioning.at(part).features
             )
-        residual = ResidualCovariance(x.clone(), variance, conditioning)
+        residual = LocalResidualCovariance(x.clone(), variance, conditioning)
         return MultivariateNormal(mean, LocalCovariance(covariance, residual))
 
     def conditioning(self, dtype: torch.dtype = torch.float64) -> LocalConditioning:
