@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,12 +16,42 @@ from ..inference.sums.mean_basis import mean_values
 from ..models import WeightSpaceGP
 from ..models.weight_space.leave_out import group_labels
 from ..models.weight_space.row_summation import checked_rows
-from .objectives import ExactObjective, WeightSpaceObjective, cholesky_forced
+from .objectives import ExactObjective, Objective, WeightSpaceObjective, cholesky_forced
 from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
+from .session import Stage, Training
+from .strategies import Strategy, Task
 
 _QUANTITY = "log density of what is left out"
 _COVARIANCES = 6
 """Covariances of every group that are held at a time, those that gradients need included."""
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOut(Strategy):
+    """The sum of the log densities of rows, or of groups of rows, each given all others.
+
+    It judges predictions, and holds up better where the model is wrong. For one output with Gaussian or fixed noise,
+    and tensors; the summary has its value in place of the evidence.
+
+    :param groups: the label of the group of every row, (N,), or the number of random folds; default: every row alone.
+    :param initialize: whether starting values come from the data.
+
+    >>> LeaveOut(groups=5).groups
+    5
+    """
+
+    groups: Tensor | int | None = None
+
+    def objective(self, task: Task) -> Objective:
+        model, x, y = task.model, task.x, task.y
+        if isinstance(model, WeightSpaceGP):
+            return LeaveOutObjective(model, x, y, task.noise, self.groups)
+        if self.groups is not None:
+            raise ValueError("expected an ExactGP to leave out single rows, got groups; use a WeightSpaceGP")
+        return ExactLeaveOneOutObjective(model, x, y)
+
+    def stages(self, training: Training) -> Iterable[Stage]:
+        yield Stage(training.objective)
 
 
 class LeaveOutObjective(WeightSpaceObjective):

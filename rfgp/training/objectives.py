@@ -32,6 +32,7 @@ from ..models.weight_space.imputation import needs_imputation
 from ..models.weight_space.predictor import log_evidence
 from ..models.weight_space.row_summation import check_rows
 from .moments import DataMoments, data_moments
+from .parts import Parts, parts_of
 from .starts import random_rows
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
@@ -52,6 +53,27 @@ class Objective(abc.ABC):
     """The power of the number of rows with which the time of an evaluation grows, at most."""
     quantity: ClassVar[str] = "log marginal likelihood"
     """What it is, in words."""
+    is_quick: ClassVar[bool] = False
+    """Whether it is of few rows, so that nobody has to measure beforehand how long an evaluation takes."""
+
+    @property
+    def parts(self) -> Parts:
+        """The modules whose parameters are learned."""
+        return parts_of(self.model)
+
+    @property
+    def prior_weight(self) -> float:
+        """How much the log priors count beside it."""
+        return 1.0
+
+    @property
+    def described(self) -> str:
+        """What it sees, in words."""
+        return f"{self.num_rows} rows"
+
+    def num_targets(self, rows: Tensor) -> int:
+        """The number of rows of which it has the evidence."""
+        return rows.numel()
 
     @property
     def num_rows(self) -> int:
@@ -109,6 +131,10 @@ class Objective(abc.ABC):
     def remarks(self) -> list[str]:
         """What to warn of after training."""
         return []
+
+    def write(self) -> None:
+        """Give the model what was learned, where its own parameters are others."""
+        return None
 
     @abc.abstractmethod
     def finish(self) -> Tensor:

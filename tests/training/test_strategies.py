@@ -25,8 +25,8 @@ from problems import CLASSES, ExactModel, model_for, rows_for
 import rfgp
 from rfgp.models import WeightSpaceGP
 from rfgp.models.spectral_evidence import spectral_evidence
-from rfgp.training import methods, timing
-from rfgp.training.exact_regression import BlockObjective, exact_regression
+from rfgp.training import CompositeLikelihood, auto, timing
+from rfgp.training.exact_regression import exact_regression
 from rfgp.training.near_rows import near_blocks
 from rfgp.training.objectives import ExactObjective, WeightSpaceObjective
 from rfgp.training.stationary import GaussianLogDensity, covariance
@@ -67,7 +67,7 @@ def test_values_and_gradients_are_those_of_dense_algebra(name):
     torch.manual_seed(0)
     x, residual = torch.randn(3, 12, 4), torch.randn(3, 12)
     kernel, noise = KERNELS[name](), torch.tensor([0.3], requires_grad=True)
-    found = GaussianLogDensity.apply(covariance(kernel, x), noise, residual)
+    found = GaussianLogDensity.apply(covariance(kernel, x), noise, residual).sum()
     matrix = torch.stack([kernel(part).to_dense() for part in x]) + noise * torch.eye(12)
     wanted = torch.distributions.MultivariateNormal(torch.zeros(12), matrix).log_prob(residual).sum()
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
@@ -81,7 +81,7 @@ def narrow(model, arguments, rows):
     """The narrow objective of a weight-space model, and the exact form that it has."""
     objective = WeightSpaceObjective(model, *arguments)
     form = exact_regression(objective)
-    return BlockObjective(form, rows, objective.moments), form
+    return CompositeLikelihood(form, rows), form
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "fixed", "fixed+learned", "dirichlet"])
@@ -171,7 +171,7 @@ def test_the_noise_of_drawn_data(strategy):
 
 @pytest.mark.parametrize("strategy", ["subset", "blocks", "auto"])
 def test_stages_are_told(strategy, monkeypatch):
-    monkeypatch.setattr(methods, "SMALL", 100)
+    monkeypatch.setattr(auto, "SMALL", 100)
     x, y = smooth_rows(400)
     model = wide_model()
     summary = rfgp.fit(model, x, y, strategy=strategy, progress=False)
@@ -284,7 +284,7 @@ def test_a_failure_without_any_value_leaves_the_model(strategy, monkeypatch):
     def fail(*_):
         raise ValueError("expected nothing, got an error; go on")
 
-    monkeypatch.setattr(BlockObjective, "evidence", fail)
+    monkeypatch.setattr(CompositeLikelihood, "evidence", fail)
     with pytest.raises(ValueError, match="expected nothing"):
         rfgp.fit(model, x, y, strategy=strategy, progress=False)
     assert torch.equal(model.posterior(x).mean.detach(), mean)
@@ -294,14 +294,14 @@ def test_a_failure_without_any_value_leaves_the_model(strategy, monkeypatch):
 
 def test_an_interrupt_leaves_the_best_parameters_and_a_fitted_model(monkeypatch):
     x, y = smooth_rows(200)
-    model, original, calls = wide_model(), BlockObjective.evidence, itertools.count()
+    model, original, calls = wide_model(), CompositeLikelihood.evidence, itertools.count()
 
     def interrupted(*arguments):
         if next(calls) == 12:
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(BlockObjective, "evidence", interrupted)
+    monkeypatch.setattr(CompositeLikelihood, "evidence", interrupted)
     with pytest.raises(KeyboardInterrupt):
         rfgp.fit(model, x, y, strategy="blocks", progress=False)
     assert model.posterior(x).mean.shape == y.shape
