@@ -15,6 +15,8 @@ from . import timing
 from .ascent import Ascent, NoValueError
 from .exact_stages import Blocks, Subset
 from .objectives import WeightSpaceObjective
+from .prediction_errors import normal_log_density
+from .rollback import Values
 from .session import SOME_ROWS, Stage, Training
 from .starts import center_inputs, random_rows
 from .strategies import Evidence, Strategy
@@ -33,9 +35,9 @@ class _Learned(NamedTuple):
 
     source: str
     loss: float
-    tuned: list[Tensor]
+    tuned: Values
     ascent: Ascent | None
-    rescaled: list[Tensor]
+    rescaled: Values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,21 +58,14 @@ class Auto(Strategy):
     def stages(self, training: Training) -> Iterable[Stage]:
         x, model = training.objective.x, training.model
         is_large = x.dim() == 2 and len(x) > SMALL
-        if not (is_large or model.block_size is not None) or not _is_plain(training):
+        is_few = is_large or model.block_size is not None
+        if not (is_few and training.has_regression and training.regression.is_plain):
             return Evidence().stages(training)
         if not is_large:
             return Subset().stages(training)
         if not training.deadline.allows(_COMPARISONS * training.fit_seconds):
             return Blocks().stages(training)
         return _best_of_all(training)
-
-
-def _is_plain(training: Training) -> bool:
-    """Whether rows are regressions of one output."""
-    try:
-        return training.regression.is_plain
-    except ValueError:
-        return False
 
 
 def _best_of_all(training: Training) -> Iterator[Stage]:
@@ -80,24 +75,24 @@ def _best_of_all(training: Training) -> Iterator[Stage]:
     is_held = torch.zeros(len(x), dtype=torch.bool)
     is_held[held] = True
     rows = torch.nonzero(~is_held).squeeze(-1)
-    is_initialized, start = training.initialize, _values(model)
+    is_initialized, start = training.initialize, Values(model)
 
     def judged(source: str) -> _Learned:
-        tuned, ascent = _values(model), training.ascent
+        tuned, ascent = Values(model), training.ascent
         loss = _held_out_loss(training, rows, held)
-        return _Learned(source, loss, tuned, ascent, _values(model))
+        return _Learned(source, loss, tuned, ascent, Values(model))
 
     learned: list[_Learned] = []
     for strategy in (Blocks(), Subset()):
         if learned:
-            _restore(model, start)
+            start.restore()
         training.initialize = is_initialized
         yield from strategy.stages_on(training, rows, training.deadline.earlier(4.0 * last).share(_SHARE_OF_TIME))
-        learned.append(judged(strategy.source))
+        learned.append(judged(training.source))
     best = min(learned, key=lambda each: each.loss)
     has_blocks = model.block_size is not None  # whose evidence the blocks have seen
     if training.left > 0 and training.deadline.allows(3.0 * last) and not has_blocks:
-        _restore(model, best.rescaled)
+        best.rescaled.restore()
         wide = WeightSpaceObjective(
             model, *cast(WeightSpaceObjective, training.objective).data(rows[random_rows(len(rows), _WIDE_ROWS)])
         )
@@ -105,7 +100,7 @@ def _best_of_all(training: Training) -> Iterator[Stage]:
         center_inputs(model, x)
         best = min(best, judged(SOME_ROWS), key=lambda each: each.loss)
     training.ascent, training.source = best.ascent, best.source
-    _restore(model, best.tuned)
+    best.tuned.restore()
 
 
 @torch.no_grad()
@@ -120,19 +115,8 @@ def _held_out_loss(training: Training, rows: Tensor, held: Tensor) -> float:
             posterior = model.posterior(regression.x[held])
         variance = posterior.variance.double() + regression.noise_variances(held)
         error = regression.targets[held] - posterior.mean.double()
-        density = 0.5 * ((2.0 * math.pi * variance).log() + error.square() / variance)
-        score = float(density.mean())
+        score = -float(normal_log_density(error, variance).mean())
     except (ValueError, NoValueError):
         score = math.inf
     training.add_stage("wide model", f"{len(held)} held-out rows", began, score, unit="nats lost per row")
     return score if math.isfinite(score) else math.inf
-
-
-def _values(model: torch.nn.Module) -> list[Tensor]:
-    return [p.detach().clone() for p in model.parameters()]
-
-
-def _restore(model: torch.nn.Module, values: list[Tensor]) -> None:
-    with torch.no_grad():
-        for parameter, value in zip(model.parameters(), values, strict=True):
-            parameter.copy_(value)

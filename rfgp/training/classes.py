@@ -13,7 +13,7 @@ from gpytorch.means import ConstantMean, ZeroMean
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .._support.constrained import set_within
+from .._support.constrained import constrained, set_within
 from ..likelihoods.mean_softmax import normal_points
 from ..linalg import cholesky
 from .composite_likelihood import Observations
@@ -84,22 +84,14 @@ class Classes(Observations):
 class Concentration(gpytorch.Module):
     """The concentration of labels outside of their class, as a parameter."""
 
+    alpha_epsilon = constrained("alpha_epsilon")
+
     def __init__(self, value: float) -> None:
         super().__init__()
         self.register_parameter("raw_alpha_epsilon", torch.nn.Parameter(torch.zeros((), dtype=torch.float64)))
         constraint = Interval(_SMALLEST_CONCENTRATION, _LARGEST_CONCENTRATION)
         self.register_constraint("raw_alpha_epsilon", constraint)
         set_within(self, "alpha_epsilon", torch.tensor(value))
-
-    @property
-    def alpha_epsilon(self) -> Tensor:
-        """The value."""
-        value: Tensor = self.raw_alpha_epsilon_constraint.transform(self.raw_alpha_epsilon)
-        return value
-
-    @alpha_epsilon.setter
-    def alpha_epsilon(self, value: Tensor) -> None:
-        self.initialize(raw_alpha_epsilon=self.raw_alpha_epsilon_constraint.inverse_transform(value))
 
 
 def class_moments(matrix: Tensor, inside: Tensor, targets: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import math
 from typing import ClassVar
 
 import torch
@@ -45,11 +46,6 @@ class Observations(abc.ABC):
         return parts_of(self.model)
 
     @property
-    def moments(self) -> DataMoments:
-        """The moments of inputs and targets."""
-        return self.objective.moments
-
-    @property
     def outputs(self) -> Tensor:
         """The targets as columns, (N, T)."""
         return self.objective.outputs
@@ -82,8 +78,8 @@ class CompositeLikelihood(Objective):
     :param targets: how many rows at the end of each group are predicted from the others; default: all n.
     :raises ValueError: for groups that are no such numbers, or more targets than a group has rows.
 
-    Source: B. G. Lindsay, Composite likelihood methods, 1988; A. V. Vecchia, 1988; M. L. Stein, Z. Chi and L. J. Welty,
-    Approximating likelihoods for large spatial data sets, 2004, Eq. 4.
+    Source: B. G. Lindsay, Composite likelihood methods, 1988; M. L. Stein, Z. Chi and L. J. Welty, Approximating
+    likelihoods for large spatial data sets, 2004.
 
     >>> import gpytorch, rfgp, torch
     >>> from rfgp.training import CompositeLikelihood, Stage, Strategy
@@ -98,8 +94,6 @@ class CompositeLikelihood(Objective):
     '25 rows given 1 other'
     """
 
-    is_quick: ClassVar[bool] = True
-
     def __init__(self, observations: Observations, groups: Tensor, targets: int | None = None) -> None:
         self.observations, self.model, self.x = observations, observations.model, observations.x
         self.groups = _checked(groups, targets, len(self.x)).to(self.x.device)
@@ -111,7 +105,7 @@ class CompositeLikelihood(Objective):
 
     @property
     def moments(self) -> DataMoments:
-        return self.observations.moments
+        return self.observations.objective.moments
 
     @property
     def outputs(self) -> Tensor:
@@ -178,6 +172,14 @@ class CompositeLikelihood(Objective):
         """The mean log density of a group, as far as single ones do not decide it."""
         return float(robust_mean(self._densities(self.groups)))
 
+    def score_or_worst(self) -> float:
+        """The same, but minus infinity where there is none."""
+        try:
+            score = self.score()
+        except ValueError:
+            return -math.inf
+        return score if math.isfinite(score) else -math.inf
+
     def _densities(self, groups: Tensor) -> Tensor:
         targets = self._targets_of(groups)
         return torch.cat([self.observations.log_densities(chunk, targets) for chunk in self._chunks(groups)])
@@ -187,9 +189,6 @@ class CompositeLikelihood(Objective):
 
     def write(self) -> None:
         self.observations.write()
-
-    def finish(self) -> Tensor:
-        return self.evidence()
 
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
         return self.observations.kernel, self.x
@@ -206,7 +205,8 @@ def _checked(groups: Tensor, targets: int | None, num_rows: int) -> Tensor:
     low, high = int(groups.min()), int(groups.max())
     if low < 0 or high >= num_rows:
         raise ValueError(f"expected numbers of rows from 0 to {num_rows - 1}, got {low} to {high}; correct groups")
-    size = groups.shape[1]
-    if targets is not None and not 1 <= checks.positive_integer("targets", targets) <= size:
-        raise ValueError(f"expected at most {size} targets, which is the size of a group, got {targets}; take fewer")
+    if targets is not None and checks.positive_integer("targets", targets) > groups.shape[1]:
+        raise ValueError(
+            f"expected at most {groups.shape[1]} targets, which is the size of a group, got {targets}; take fewer"
+        )
     return groups

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 import torch
@@ -235,28 +235,25 @@ class Coordinates:
 
     def mask(self, raw: set[int]) -> np.ndarray:
         """Which coordinates belong to tensors with these identities."""
-        marks = [np.full(member.size, any(id(p) in raw for p in member.parameters)) for member in self.members]
-        return np.concatenate(marks)
+        return self._where(lambda member: any(id(p) in raw for p in member.parameters))
 
     @property
     def lengthscales(self) -> np.ndarray:
         """Which coordinates are lengthscales."""
-        return self._named("lengthscale")
+        return self._where(lambda member: member.name.rpartition(".")[2] == "lengthscale")
 
     @property
     def transforms(self) -> np.ndarray:
         """Which coordinates are parameters of transforms of the inputs."""
-        marks = [np.full(member.size, ".transform." in f".{member.name}") for member in self.members]
-        return np.concatenate(marks)
+        return self._where(_is_of_transform)
 
     @property
     def noises(self) -> np.ndarray:
         """Which coordinates are variances of noise."""
-        return self._named("noise")
+        return self._where(lambda member: member.name.rpartition(".")[2] == "noise")
 
-    def _named(self, name: str) -> np.ndarray:
-        marks = [np.full(member.size, member.name.rpartition(".")[2] == name) for member in self.members]
-        return np.concatenate(marks)
+    def _where(self, is_wanted: Callable[[Coordinate], bool]) -> np.ndarray:
+        return np.concatenate([np.full(member.size, is_wanted(member)) for member in self.members])
 
     def at_bounds(self, values: np.ndarray) -> list[tuple[Coordinate, str, float]]:
         """Members with a coordinate at a bound of their constraint: which bound, and the value there."""
@@ -277,10 +274,14 @@ class Coordinates:
         return ends
 
 
+def _is_of_transform(member: Coordinate) -> bool:
+    return ".transform." in f".{member.name}"
+
+
 def _tied(members: list[Coordinate]) -> list[Coordinate]:
     """The same with one number for all lengthscales, in place of the first, and without parameters of transforms."""
     lengths = [m for m in members if isinstance(m, Logarithmic) and m.name.endswith("lengthscale")]
-    others = [m for m in members if ".transform." not in f".{m.name}" and m not in lengths]
+    others = [m for m in members if not _is_of_transform(m) and m not in lengths]
     return [*([Together(lengths)] if lengths else []), *others]
 
 

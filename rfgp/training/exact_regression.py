@@ -67,7 +67,8 @@ class ExactRegression(Observations):
             residual = (self.targets[groups] - mean).double().flatten(-2)
             matrix = covariance(kernel, x)
             if self.noise is not None:
-                return conditional_log_density(matrix, self._of_cells(groups), residual, targets * num_outputs)
+                own = self.noise[groups] if self.weights is None else self.noise[groups] / self.weights[groups, None]
+                return conditional_log_density(matrix, own.flatten(-2), residual, targets * num_outputs)
             prior = MultitaskMultivariateNormal(mean, to_linear_operator(matrix))
             noisy = self.model.likelihood(prior).covariance_matrix
             if self.weights is not None:
@@ -86,27 +87,17 @@ class ExactRegression(Observations):
 
     def noise_variances(self, rows: Tensor) -> Tensor:
         """The noise variances of rows (..., n): of a shape that expands to these, or (B, C, n) for classes."""
-        variances = self._unweighted(rows)
-        if self.weights is None:
-            return variances
-        weights = self.weights[rows]
-        return variances / (weights if self.is_plain else weights.unsqueeze(-2))
-
-    def _of_cells(self, rows: Tensor) -> Tensor:
-        """The known noise variances of the outputs of rows (B, n), (B, n T)."""
-        variances = self.noise[rows]  # type: ignore[index]
-        return (variances if self.weights is None else variances / self.weights[rows].unsqueeze(-1)).flatten(-2)
-
-    def _unweighted(self, rows: Tensor) -> Tensor:
         likelihood = self.model.likelihood
         if self.noise is None:
-            noise: Tensor = likelihood.noise.double()
-            return noise.reshape(1)
-        variances = self.noise[rows] if self.is_plain else self.noise[:, rows].transpose(0, 1)
-        second = likelihood.second_noise_covar
-        if second is None:
+            variances: Tensor = likelihood.noise.double().reshape(1)
+        else:
+            variances = self.noise[rows] if self.is_plain else self.noise[:, rows].transpose(0, 1)
+            if likelihood.second_noise_covar is not None:
+                second = likelihood.second_noise_covar.noise.double()
+                variances = variances + second.reshape((-1,) if self.is_plain else (-1, 1))
+        if self.weights is None:
             return variances
-        return variances + second.noise.double().reshape((-1,) if self.is_plain else (-1, 1))
+        return variances / (self.weights[rows] if self.is_plain else self.weights[rows].unsqueeze(-2))
 
 
 def exact_regression(objective: Objective) -> ExactRegression:

@@ -40,7 +40,6 @@ class ExactStages(Strategy):
     """A strategy of stages, each with the likelihood of the exact kernel on other rows."""
 
     name: ClassVar[str]
-    source: ClassVar[str]
     sizes: ClassVar[tuple[Size, ...]]
 
     @abc.abstractmethod
@@ -51,14 +50,9 @@ class ExactStages(Strategy):
         rows, deadline = torch.arange(len(training.regression.x)), training.deadline.earlier(training.fit_seconds)
         return self.stages_on(training, rows, deadline)
 
-    def check(self, regression: ExactRegression) -> None:
-        """Raise a ValueError where a model cannot be trained in this way."""
-
     def stages_on(self, training: Training, rows: Tensor, deadline: Deadline) -> Iterator[Stage]:
         """Those that learn from some of the rows, with these numbers."""
-        regression = training.regression
-        self.check(regression)
-        groups = rows[:0]
+        regression, groups = training.regression, rows[:0]
         for index, size in enumerate(self.sizes):
             has_seen_all = index > 0 and self.sizes[index - 1].rows >= len(rows)
             if training.left < 1 or has_seen_all or (index > 0 and not deadline.allows()):
@@ -70,7 +64,7 @@ class ExactStages(Strategy):
             groups = rows[positions]
             likelihood = CompositeLikelihood(regression, groups)
             trials = min(_TRIAL_EVALUATIONS, training.limit // _SHARE_OF_TRIALS)
-            yield Stage(likelihood, self.name, evaluations, trials=trials, deadline=deadline, source=self.source)
+            yield Stage(likelihood, self.name, evaluations, trials=trials, deadline=deadline)
         if 0 < groups.numel() < len(rows) > NUM_NEIGHBORS and has_one_noise(regression) and deadline.allows():
             _raise_noise(training, regression, rows)
 
@@ -89,7 +83,6 @@ class Subset(ExactStages):
     """
 
     name = "subset"
-    source = "a random subset"
     sizes = (Size(1, 500, 60), Size(1, 1500, 15))
 
     def positions(self, regression: ExactRegression, rows: Tensor, size: Size, seconds: float, left: int) -> Tensor:
@@ -114,11 +107,15 @@ class Blocks(ExactStages):
     """
 
     name = "blocks"
-    source = "blocks of near rows"
     sizes = (Size(256, 48, 25), Size(256, 96, 15), Size(80, 192, 10))
 
     def positions(self, regression: ExactRegression, rows: Tensor, size: Size, seconds: float, left: int) -> Tensor:
         """Few blocks learn a noise of zero: where there is no time for enough, a stage but the first takes none."""
+        if not regression.is_plain:
+            raise ValueError(
+                "expected one target per row for blocks of near rows, got classes or several outputs; use "
+                'strategy="subset" or "evidence"'
+            )
         points = scaled_points(regression.x[rows], input_scales(regression.kernel, regression.x))
         num_rows, count = min(size.rows, len(rows)), size.groups
         if math.isfinite(seconds):
@@ -130,13 +127,6 @@ class Blocks(ExactStages):
                 is_enough = seconds >= fewest * cost or size is self.sizes[0]
                 count = fewest if is_enough else 0
         return near_blocks(points, num_rows, count, seed=num_rows) if count else rows.new_empty(0, num_rows)
-
-    def check(self, regression: ExactRegression) -> None:
-        if not regression.is_plain:
-            raise ValueError(
-                "expected one target per row for blocks of near rows, got classes or several outputs; use "
-                'strategy="subset" or "evidence"'
-            )
 
 
 def _seconds(regression: ExactRegression, blocks: Tensor) -> float:

@@ -10,10 +10,10 @@ from typing import cast
 import torch
 
 from . import timing
-from .ascent import NoValueError
 from .composite_likelihood import CompositeLikelihood
 from .laplace import LaplaceObjective
 from .latent_rows import ClassRows, LatentRows
+from .rollback import Values
 from .session import Stage, Training
 from .starts import random_rows
 from .strategies import Strategy
@@ -49,27 +49,16 @@ class FromFewRows(Strategy):
             rows = every[:size]
             trials = min(_TRIAL_EVALUATIONS, limit // 4) if is_tied else 0
             subset = CompositeLikelihood(observations, rows.unsqueeze(0))
-            yield Stage(subset, "subset", limit, is_tied, trials, deadline, "a random subset")
+            yield Stage(subset, "subset", limit, is_tied, trials, deadline)
             loss = 0.0
             if len(held):  # without such rows every subset is as good as the last
                 began = timing.clock()
-                loss = held_out_loss(CompositeLikelihood(observations, torch.cat([rows, held]).unsqueeze(0), len(held)))
+                others = CompositeLikelihood(observations, torch.cat([rows, held]).unsqueeze(0), len(held))
+                loss = -others.score_or_worst() / len(held)
                 training.add_stage("subset", f"{len(held)} held-out rows", began, loss, unit="nats lost per row")
             if chosen is None or loss <= lowest:
                 lowest, chosen, mode = loss, rows, observations.mode
-                best = [p.detach().clone() for p in model.parameters()]
+                best = Values(model)
         if chosen is not None:
-            with torch.no_grad():
-                for parameter, value in zip(model.parameters(), best, strict=True):
-                    parameter.copy_(value)
+            best.restore()
             objective.begin_at(chosen, mode)
-
-
-@torch.no_grad()
-def held_out_loss(likelihood: CompositeLikelihood) -> float:
-    """The mean negative log density of the targets; infinite where there is none."""
-    try:
-        loss = -float(likelihood.evidence()) / likelihood.num_rows
-    except (ValueError, NoValueError):
-        return math.inf
-    return loss if math.isfinite(loss) else math.inf

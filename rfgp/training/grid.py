@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,6 +11,7 @@ import torch
 from ..models.weight_space.row_summation import checked_rows
 from .composite_likelihood import CompositeLikelihood
 from .objectives import WeightSpaceObjective
+from .rollback import Values
 from .session import Stage, Training
 from .starts import random_rows
 from .strategies import Evidence
@@ -35,10 +35,10 @@ class GridEvidence(Evidence):
 
     def stages(self, training: Training) -> Iterator[Stage]:
         objective, model = cast(WeightSpaceObjective, training.objective), training.model
-        knows_kernel = model.covar_module.frequency_grid is not None and training.initialize and has_few(training)
+        knows_kernel = model.covar_module.frequency_grid is not None and training.initialize and training.has_regression
         if knows_kernel:
             yield from few_rows(training, *FEW)
-        before = [parameter.detach().clone() for parameter in model.parameters()]
+        before = Values(model)
         sees_cut_off = knows_kernel and _sees_cut_off(training)
         for _ in range(0 if sees_cut_off else _ROUNDS):
             yield Stage(objective)
@@ -49,29 +49,26 @@ class GridEvidence(Evidence):
                 break
         if not sees_cut_off:
             return
-        with torch.no_grad():
-            for parameter, old in zip(model.parameters(), before, strict=True):
-                parameter.copy_(old)
+        before.restore()
         yield from few_rows(training, *_MORE)
         objective.read_again()
-        with _fixed(model.covar_module):
+        learned = [parameter for parameter in model.covar_module.parameters() if parameter.requires_grad]
+        for parameter in learned:
+            parameter.requires_grad_(False)
+        try:
             if any(parameter.requires_grad for parameter in model.parameters()):
                 yield Stage(objective)
-
-
-def has_few(training: Training) -> bool:
-    """Whether the exact kernel can learn from few rows."""
-    try:
-        return training.regression is not None
-    except ValueError:
-        return False
+        finally:
+            for parameter in learned:
+                parameter.requires_grad_(True)
 
 
 def few_rows(training: Training, num_rows: int, evaluations: int) -> Iterator[Stage]:
     """The stage in which the exact kernel learns from few rows, after which the grid is the one for its parameters."""
-    groups = random_rows(len(training.observations.x), num_rows).unsqueeze(0)
-    likelihood = CompositeLikelihood(training.observations, groups)
-    yield Stage(likelihood, "subset", evaluations, deadline=training.deadline, source="a random subset")
+    groups = random_rows(len(training.regression.x), num_rows).unsqueeze(0)
+    likelihood = CompositeLikelihood(training.regression, groups)
+    if training.left > 0:
+        yield Stage(likelihood, "subset", evaluations, deadline=training.deadline)
     cast(WeightSpaceObjective, training.objective).regrid()
 
 
@@ -83,16 +80,3 @@ def _sees_cut_off(training: Training) -> bool:
     cut_off = float(model.covar_module.residual_variance(data[0][:1]).max())
     noise = model.noise.smallest(checked_rows(model, *data))
     return _ROWS_PER_FEATURE * model.covar_module.num_scalar_features * noise < objective.num_rows * cut_off
-
-
-@contextmanager
-def _fixed(kernel: torch.nn.Module) -> Iterator[None]:
-    """Let the parameters of a kernel be, and others learn."""
-    learned = [p for p in kernel.parameters() if p.requires_grad]
-    for parameter in learned:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in learned:
-            parameter.requires_grad_(True)

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..approximation.grid_kernel import grids_in, share_grid
 from ..models import WeightSpaceGP
 from ..models.weight_space.row_summation import checked_rows
-from .grid import FEW, few_rows, has_few
+from .grid import FEW, few_rows
 from .objectives import WeightSpaceObjective
 from .session import Stage, Training
 from .starts import random_rows
@@ -31,7 +31,7 @@ def compare_on_grid(
     _check_alike(objectives)
     trainings = {name: Training(each, True, FEW[1], NEVER) for name, each in objectives.items()}
     for name, training in trainings.items():
-        if not has_few(training):
+        if not training.has_regression:
             raise ValueError(
                 "expected real targets without NaN and a Gaussian, fixed-noise or Dirichlet likelihood for a "
                 f"comparison on a Fourier grid, got others for {name!r}; fit the models one by one"

@@ -7,12 +7,13 @@ from gpytorch.kernels import MultitaskKernel
 from torch import Tensor
 
 from ..inference.sums.mean_basis import mean_values
+from ..models import WeightSpaceGP
 from .composite_likelihood import Observations
 from .learned_covariances import MOST_CELLS, learned_covariances
 from .missing_cells import complete, covariance_of_pairs, pairwise_covariance, positive_definite
 from .near_rows import NearRows
 from .objectives import WeightSpaceObjective
-from .output_covariances import noise_covariance, output_covariance, write_covariance, write_noise
+from .output_covariances import write_covariance, write_noise
 from .output_variances import OutputVariances, profiled_variances
 from .parts import Parts
 from .prediction_errors import prediction_errors, student_log_density
@@ -47,12 +48,8 @@ class IndependentOutputs(Observations):
         log_scale: Tensor,
     ) -> None:
         super().__init__(objective, kernel.data_covar_module)
-        self.tasks, self.residual, self.variances, self.log_scale = (
-            kernel.task_covar_module,
-            residual,
-            variances,
-            log_scale,
-        )
+        self.tasks, self.residual = kernel.task_covar_module, residual
+        self.variances, self.log_scale = variances, log_scale
         self.has_gaps = bool(residual.isnan().any())
         self.num_factors = residual.shape[-1]
 
@@ -88,6 +85,12 @@ class IndependentOutputs(Observations):
         self.variances.set(scale, noise)
 
 
+@torch.no_grad()
+def covariances_of(model: WeightSpaceGP, kernel: MultitaskKernel) -> tuple[Tensor, Tensor]:
+    """The covariances (T, T) of the outputs and of their noise, in float64."""
+    return kernel.task_covar_module.covar_matrix.to_dense().double(), model.measured_noise.covariance().double()
+
+
 class RotatedOutputs(IndependentOutputs):
     r"""Several outputs with :math:`\Gamma = W \mathrm{diag}(s) W^\top` and noise :math:`W \mathrm{diag}(n) W^\top`.
 
@@ -105,7 +108,7 @@ class RotatedOutputs(IndependentOutputs):
             self.factors = autocorrelation_factors(residual, NearRows(x).groups(kernel.data_covar_module, rows, 1))
             noise = torch.full_like(self.factors[0], _ROTATED_NOISE)
         else:
-            function, rest = output_covariance(kernel.task_covar_module), noise_covariance(model.likelihood)
+            function, rest = covariances_of(model, kernel)
             self.factors, noise = joint_factors(function + rest, rest)
         complete(residual, covariance_of_pairs(residual))
         self.rotated = torch.linalg.solve(self.factors, residual.mT).mT
@@ -143,9 +146,7 @@ class MaskedOutputs(IndependentOutputs):
         self.units = torch.where(squares > 0, squares, 1.0).sqrt()
         scale, noise = torch.ones_like(self.units), torch.full_like(self.units, _MASKED_NOISE)
         if not initialize:
-            squares = self.units.square()
-            scale = output_covariance(kernel.task_covar_module).diagonal() / squares
-            noise = noise_covariance(model.likelihood).diagonal() / squares
+            scale, noise = (part.diagonal() / self.units.square() for part in covariances_of(model, kernel))
         super().__init__(objective, kernel, residual / self.units, OutputVariances(scale, noise), self.units.log())
 
     @torch.no_grad()

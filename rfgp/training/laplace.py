@@ -59,9 +59,6 @@ class LaplaceObjective(Objective):
         self._mode = self.model.mode
         return value
 
-    def finish(self) -> Tensor:
-        return self.evidence()
-
 
 @torch.no_grad()
 def latent_targets(likelihood: OneFunction, y: Tensor) -> Tensor:

@@ -61,7 +61,14 @@ class LoaderObjective(WeightSpaceObjective):
     With an executor the loader is a source, or a list of partitions.
     """
 
-    def __init__(self, model: WeightSpaceGP, loader: Any, executor: Executor | None = None) -> None:
+    def __init__(self, model: WeightSpaceGP, loader: Any, y: Any, noise: Any, executor: Executor | None = None) -> None:
+        if isinstance(loader, Tensor):
+            loader, y, noise = ArraySource(loader, y, noise), None, None
+        if y is not None or noise is not None:
+            raise ValueError(
+                f"expected batches (x, y) or (x, y, noise) alone, got y or noise beside {type(loader).__name__}; use "
+                "tensors for x and y, or leave y and noise out"
+            )
         is_parted = executor is not None and not isinstance(loader, Source)
         (x, y, noise), self.size = first_pass(_AllParts(loader) if is_parted else loader)
         self.loader, self.executor = loader, executor
@@ -70,8 +77,9 @@ class LoaderObjective(WeightSpaceObjective):
             with torch.no_grad(), quiet():
                 self.fitted()
 
-    def evidence_of_all(self) -> Tensor:
-        return self.fitted().log_marginal_likelihood()
+    @property
+    def is_of_fit(self) -> bool:
+        return True
 
     def read_rows(self) -> None:
         if self.executor is not None:
@@ -104,17 +112,3 @@ class _AllParts:
     def __iter__(self) -> Iterator[Batch]:
         for part in self.parts:
             yield from batches(part.batches, None, None)
-
-
-def loader_objective(
-    model: WeightSpaceGP, loader: Any, y: Any, noise: Any, executor: Executor | None = None
-) -> LoaderObjective:
-    """The evidence of the rows of a loader, or a ValueError where it is given with what it cannot go with."""
-    if isinstance(loader, Tensor):
-        loader, y, noise = ArraySource(loader, y, noise), None, None
-    if y is not None or noise is not None:
-        raise ValueError(
-            f"expected batches (x, y) or (x, y, noise) alone, got y or noise beside {type(loader).__name__}; use "
-            "tensors for x and y, or leave y and noise out"
-        )
-    return LoaderObjective(model, loader, executor)

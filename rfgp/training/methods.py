@@ -20,7 +20,7 @@ from .grid import GridEvidence
 from .heteroscedastic import NoiseObjective
 from .laplace import LaplaceObjective
 from .leave_out import LeaveOut
-from .loader import loader_objective
+from .loader import LoaderObjective
 from .minibatches import Minibatches
 from .neighbors import Neighbors
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
@@ -85,9 +85,8 @@ def method_of(model: Any) -> Method:
 
 
 def _weight_space_evidence(task: Task) -> Objective:
-    if isinstance(task.x, Tensor | None):
-        return WeightSpaceObjective(task.model, task.x, task.y, task.noise)
-    return loader_objective(task.model, task.x, task.y, task.noise)
+    kind = WeightSpaceObjective if isinstance(task.x, Tensor | None) else LoaderObjective
+    return kind(task.model, task.x, task.y, task.noise)
 
 
 def _weight_space(task: Task, strategy: Strategy) -> Strategy:
@@ -98,24 +97,21 @@ def _weight_space(task: Task, strategy: Strategy) -> Strategy:
             f'expected strategy="evidence" for batches from a loader, got {type(strategy).__name__}; pass tensors '
             "x and y for it"
         )
-    if not isinstance(strategy, Auto | Evidence):
-        return strategy
-    executor = strategy.executor if isinstance(strategy, Evidence) else None
-    if task.model.has_grid and task.model.summed_residual is None:
-        return GridEvidence(initialize=strategy.initialize, executor=executor)
-    return Evidence(initialize=strategy.initialize) if is_loader and executor is None else strategy
+    if type(strategy) in (Auto, Evidence) and task.model.has_grid and task.model.summed_residual is None:
+        return GridEvidence(initialize=strategy.initialize, executor=getattr(strategy, "executor", None))
+    return _evidence(task, strategy) if is_loader else strategy
 
 
 def _evidence(task: Task, strategy: Strategy) -> Strategy:
     """The evidence is the one thing that "auto" can take."""
-    return Evidence(initialize=strategy.initialize) if isinstance(strategy, Auto) else strategy
+    return Evidence(initialize=strategy.initialize) if type(strategy) is Auto else strategy
 
 
 def _laplace(task: Task, strategy: Strategy) -> Strategy:
     """Few rows where there are many, or blocks."""
     is_large = isinstance(task.x, Tensor) and task.x.dim() == 2 and len(task.x) > auto.SMALL
     is_few = is_large or task.model.block_size is not None
-    if isinstance(strategy, Subset) or (isinstance(strategy, Auto) and is_few):
+    if type(strategy) is Subset or (type(strategy) is Auto and is_few):
         return FromFewRows(initialize=strategy.initialize)
     return _evidence(task, strategy)
 
@@ -131,11 +127,11 @@ def _bound(task: Task) -> Objective:
 
 def _variational(task: Task, strategy: Strategy) -> Strategy:
     """The bound of all rows, which needs a full covariance and no random draws, or minibatches."""
-    if isinstance(strategy, Auto):
+    if type(strategy) is Auto:
         is_possible = isinstance(task.x, Tensor) and is_exact(task.model)
         if not is_possible or len(task.x) > auto.SMALL:
             return Minibatches(initialize=strategy.initialize)
-    if isinstance(strategy, Auto | Evidence) and not has_parameters(task.model):
+    if type(strategy) in (Auto, Evidence) and not has_parameters(task.model):
         return WeightsAlone()
     return _evidence(task, strategy)
 

@@ -245,13 +245,8 @@ class Minibatches(Strategy):
         return ()
 
     def fit(self, task: Task) -> FitSummary:
-        loader = as_batches(task.x, task.y)
-        with task.bar(self.epochs, "epoch") as bar:
-            return self._trained(task.model, loader, task.deadline, functools.partial(show, bar))
-
-    def _trained(self, model: Any, loader: Any, deadline: Deadline, report: Callable[[float], None]) -> FitSummary:
         """Train, and leave the model in evaluation mode; after an error as it was."""
-        began, before = timing.clock(), Rollback(model)
+        began, model, loader, before = timing.clock(), task.model, as_batches(task.x, task.y), Rollback(task.model)
         try:
             (x, y, noise), total = first_pass(loader, self.num_data)
             if noise is not None:
@@ -261,11 +256,12 @@ class Minibatches(Strategy):
             if self.initialize:
                 center_inputs(model, x)
                 start_from_data(model, model.covar_module.exact_kernel, x, of_sample)
-                _learn_from_first_rows(model, x, labels, deadline.share(_SHARE_OF_FIRST_ROWS))
+                _learn_from_first_rows(model, x, labels, task.deadline.share(_SHARE_OF_FIRST_ROWS))
             coordinates = Coordinates(parts_of(model), of_sample) if has_parameters(model) else None
             model.train()
             training = MinibatchTraining(model, loader, total, self.epochs, coordinates)
-            message = training.run(report, deadline)
+            with task.bar(self.epochs, "epoch") as bar:
+                message = training.run(functools.partial(show, bar), task.deadline)
             value = full_bound(model, loader)
         except Exception:
             before.restore()

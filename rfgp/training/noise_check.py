@@ -11,7 +11,7 @@ from ..approximation.input_scales import input_scales
 from ..linalg.nearest import scaled_points
 from .exact_regression import ExactRegression
 from .near_rows import near_groups, searches
-from .prediction_errors import conditional_log_density
+from .prediction_errors import conditional_log_density, normal_log_density
 from .starts import random_rows
 from .stationary import covariance
 
@@ -94,8 +94,7 @@ def _gain(regression: ExactRegression, groups: Tensor) -> tuple[float, float, fl
     density, best = torch.stack(of_lengths).amax(0).max(0)
     latent = model.posterior(regression.x[rows])
     variance = latent.variance.double() + regression.noise_variances(rows)
-    error = (regression.targets[rows] - latent.mean.double()).square()
-    own = float(-0.5 * ((2.0 * math.pi * variance).log() + error / variance).mean())
+    own = float(normal_log_density(regression.targets[rows] - latent.mean.double(), variance).mean())
     return float(density) - max(own, same), float(density), own, int(best)
 
 

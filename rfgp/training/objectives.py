@@ -53,8 +53,6 @@ class Objective(abc.ABC):
     """The power of the number of rows with which the time of an evaluation grows, at most."""
     quantity: ClassVar[str] = "log marginal likelihood"
     """What it is, in words."""
-    is_quick: ClassVar[bool] = False
-    """Whether it is of few rows, so that nobody has to measure beforehand how long an evaluation takes."""
 
     @property
     def parts(self) -> Parts:
@@ -136,9 +134,9 @@ class Objective(abc.ABC):
         """Give the model what was learned, where its own parameters are others."""
         return None
 
-    @abc.abstractmethod
     def finish(self) -> Tensor:
         """Leave the model fitted, and return the evidence."""
+        return self.evidence()
 
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor] | None:
         """The exact kernel and what it is evaluated at, or None where there is no such kernel."""
@@ -223,19 +221,18 @@ class WeightSpaceObjective(Objective):
             noise = variances if weights is None else WeightedNoise(weights, variances)
         return self.x[rows], self.y[rows], None if noise is None else noise[rows]
 
+    @property
+    def is_of_fit(self) -> bool:
+        """Whether the evidence of all rows is that of a model conditioned on them."""
+        return self.model.sums_hold or self.is_imputed
+
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         with quiet():
             if rows is None:
-                return self.evidence_of_all()
+                return self.finish() if self.is_of_fit else log_evidence(self.model, self.rows)
             if self.model.sums_hold or self.is_imputed:
                 return self.model.condition(*self.data(rows)).log_marginal_likelihood()
             return log_evidence(self.model, self.rows.take(rows))
-
-    def evidence_of_all(self) -> Tensor:
-        """The log evidence of all rows."""
-        if self.model.sums_hold or self.is_imputed:
-            return self.fitted().log_marginal_likelihood()
-        return log_evidence(self.model, self.rows)
 
     def finish(self) -> Tensor:
         return self.fitted().log_marginal_likelihood()

@@ -53,6 +53,8 @@ class Run:
         is_tied: bool = False,
     ) -> None:
         self.objective, self.model, self.limit = objective, objective.model, limit
+        self.parts = objective.parts
+        self.has_priors = any(True for part in self.parts.values() for _ in part.named_priors())
         self.report, self.deadline, self.is_tied = report, deadline, is_tied
         self.trial_limit = min(_TRIAL_EVALUATIONS, limit // _SHARE) if trial_limit is None else trial_limit
         moments = objective.moments
@@ -62,13 +64,13 @@ class Run:
             center_inputs(self.model, objective.x)
         kernel_and_inputs = objective.kernel_and_inputs()
         ranges = {} if kernel_and_inputs is None else resolutions(*kernel_and_inputs)
-        present = Coordinates(objective.parts, moments, is_tied, ranges)
+        present = Coordinates(self.parts, moments, is_tied, ranges)
         self.trained = present if initialize and not present.has_defaults else None
         self.incoming = present.values()
         if initialize and kernel_and_inputs is not None:
             lengths, noises = start_from_data(self.model, *kernel_and_inputs, moments)
             objective.begin()
-        self.coordinates = Coordinates(objective.parts, moments, is_tied, ranges)
+        self.coordinates = Coordinates(self.parts, moments, is_tied, ranges)
         self.periodic: list[np.ndarray] = []
         if initialize and kernel_and_inputs is not None and ranges:
             start = self.coordinates.values()
@@ -136,7 +138,9 @@ class Run:
         try:
             with torch.enable_grad():
                 evidence = self.objective.evidence(rows)
-                total = evidence + self.objective.prior_weight * log_prior(self.objective.parts)
+                total = evidence
+                if self.has_priors:
+                    total = evidence + self.objective.prior_weight * log_prior(self.parts)
             total.backward()
             numbers = np.array([float(total.detach()), float(evidence.detach()), *self.coordinates.gradient()])
             cause = None

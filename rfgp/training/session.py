@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -22,7 +22,7 @@ from ..models import WeightSpaceGP
 from ..models.spectral_evidence import SpectralEvidence, only_free, spectral_evidence
 from . import timing
 from .ascent import Ascent, NoValueError
-from .composite_likelihood import Observations
+from .composite_likelihood import CompositeLikelihood, Observations
 from .coordinates import Coordinates
 from .costs import fit_seconds, spectrum_seconds
 from .exact_regression import ExactRegression, exact_regression
@@ -59,21 +59,17 @@ class Stage:
     :param trials: how many evaluations each of the first starts gets, which are multiples of lengthscales and noise;
         default: some.
     :param deadline: when it ends; default: early enough for the fit to all rows.
-    :param source: what the message says parameters are from; default: the name.
     :raises ValueError: for an objective that is none, or bad numbers.
 
-    The maximization that came of it is its ``ascent``, None where no evaluation was left.
+    The maximization that came of it is its ``ascent``.
 
-    >>> import gpytorch, rfgp, torch
     >>> from rfgp.training import Stage, Strategy
     >>> class Short(Strategy):
     ...     def stages(self, training):
-    ...         yield Stage(training.objective, "short", evaluations=3)
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=1, seed=0)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> x = torch.linspace(-1, 1, 50).unsqueeze(-1)
-    >>> rfgp.fit(model, x, x.squeeze(-1) ** 2, strategy=Short()).evaluations
-    3
+    ...         yield Stage(training.objective, "lengthscales", evaluations=20, is_tied=True)
+    ...         yield Stage(training.objective, "all", evaluations=3)
+    >>> Short(initialize=False).initialize
+    False
     """
 
     objective: Objective
@@ -82,7 +78,6 @@ class Stage:
     is_tied: bool = False
     trials: int | None = None
     deadline: Deadline | None = None
-    source: str = ""
     ascent: Ascent | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -99,25 +94,9 @@ class Stage:
 class Training:
     """One training of a model, with which a strategy works: its objective, and the stages made so far.
 
-    Between stages the model has the best parameters that the last one has seen.
-
-    :param objective: the evidence of all rows, or what takes its place.
-    :param initialize: whether the first stage starts from the data.
-    :param limit: how many evaluations all stages have together.
-    :param deadline: when it is to end.
-    :param report: is told every value.
-
-    >>> import gpytorch, rfgp, torch
-    >>> from rfgp.training import CompositeLikelihood, Stage, Strategy
-    >>> class Halves(Strategy):
-    ...     def stages(self, training):
-    ...         halves = torch.arange(training.objective.num_rows).reshape(2, -1)
-    ...         yield Stage(CompositeLikelihood(training.observations, halves), "halves", evaluations=20)
-    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=1, seed=0)
-    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
-    >>> x = torch.linspace(-1, 1, 50).unsqueeze(-1)
-    >>> rfgp.fit(model, x, x.squeeze(-1) ** 2, strategy=Halves()).message
-    'parameters from halves'
+    Between stages the model has the best parameters that the last one has seen. ``objective`` is the evidence of all
+    rows, or what takes its place; the first stage starts from the data where it is to ``initialize``; ``limit`` is of
+    the evaluations of all stages together, and ``report`` is told every value.
     """
 
     def __init__(
@@ -152,9 +131,17 @@ class Training:
         """The same for a Gaussian likelihood."""
         return exact_regression(self.objective)
 
+    @property
+    def has_regression(self) -> bool:
+        """Whether there is such a regression."""
+        try:
+            return self.regression is not None
+        except ValueError:
+            return False
+
     @functools.cached_property
     def _costs(self) -> tuple[float, float]:
-        return fit_seconds(self.objective, self.deadline)
+        return fit_seconds(self.objective, self.deadline) if self.deadline.is_set else (0.0, 0.0)
 
     @property
     def fit_seconds(self) -> float:
@@ -167,20 +154,25 @@ class Training:
         return self.limit - self.used
 
     def follow(self, stages: Iterable[Stage]) -> None:
-        """Make the stages of a strategy in turn, as far as evaluations are left."""
+        """Make the stages of a strategy in turn, until no evaluations are left."""
         if not isinstance(stages, Iterable):
             raise ValueError(f"expected stages of a strategy, got {type(stages).__name__}; yield or return each Stage")
-        for stage in stages:
-            if not isinstance(stage, Stage):
-                raise ValueError(f"expected a Stage, got {type(stage).__name__}; call Stage(objective, ...)")
-            if self.left > 0:
+        try:
+            for stage in stages:
+                if not isinstance(stage, Stage):
+                    raise ValueError(f"expected a Stage, got {type(stage).__name__}; call Stage(objective, ...)")
+                if self.left < 1:
+                    break
                 self._make(stage)
+        finally:
+            if isinstance(stages, Generator):
+                stages.close()  # so that it ends what it has begun, after an error too
 
     def _make(self, stage: Stage) -> None:
         began, objective = timing.clock(), stage.objective
         limit = self.left if stage.evaluations is None else min(stage.evaluations, self.left)
         deadline = self.deadline.earlier(self.fit_seconds) if stage.deadline is None else stage.deadline
-        seconds = 0.0 if objective.is_quick else _GRADIENT * self._costs[0]
+        seconds = 0.0 if isinstance(objective, CompositeLikelihood) else _GRADIENT * self._costs[0]
         run = Run(objective, self.initialize, limit, self.report, deadline, stage.trials, seconds, stage.is_tied)
         self.runs.append(run)
         self.ascent = stage.ascent = ascent = run.ascend()
@@ -192,7 +184,7 @@ class Training:
             rows = f"{len(run.rows)} rows"
         if self._is_whole and run.rows is None and run.initial is not None and math.isnan(self.initial):
             self.initial = run.initial
-        self.source = stage.source or stage.name
+        self.source = f'the stage "{stage.name}"'
         if self._is_whole:
             self.source = "" if run.rows is None else SOME_ROWS
         self.add_stage(stage.name, rows, began, ascent.value, ascent.evaluations)
@@ -283,7 +275,7 @@ class Training:
                 continue
             remedy = f"give {name} a constraint with another bound"
             if "noise" in name:
-                variances = moments.output_variances
+                variances = moments.targets.variances
                 ends = " and ".join(f"{v:.3g}" for v in sorted({float(variances.min()), float(variances.max())}))
                 spread = "a variance of" if len(variances) == 1 else "variances between"
                 remedy = (
@@ -343,9 +335,6 @@ class SpectralObjective(Objective):
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         return self.spectral_evidence.value()
 
-    def finish(self) -> Tensor:
-        return self.model.log_marginal_likelihood()
-
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor] | None:
         return None
 
@@ -358,7 +347,7 @@ def _found_nothing(objective: Objective, value: float) -> list[str]:
     if not is_normal or not is_plain or not has_targets or objective.outputs.is_complex():
         return []
     counts = (~objective.outputs.isnan()).sum(0)
-    nats = (2.0 * math.pi * objective.moments.output_variances).log() + 1.0
+    nats = (2.0 * math.pi * objective.moments.targets.variances).log() + 1.0
     constant = -0.5 * float((counts * nats.to(counts.device)).sum())
     if value > constant + _GAIN:
         return []

@@ -14,7 +14,7 @@ from tqdm.auto import tqdm
 
 from .._support import checks
 from .ascent import NoValueError
-from .loader import loader_objective
+from .loader import LoaderObjective
 from .objectives import Objective
 from .rollback import Rollback
 from .session import Stage, Training
@@ -121,7 +121,7 @@ class Evidence(Strategy):
     def objective(self, task: Task) -> Objective:
         if self.executor is None:
             return super().objective(task)
-        return loader_objective(task.model, task.x, task.y, task.noise, self.executor)
+        return LoaderObjective(task.model, task.x, task.y, task.noise, self.executor)
 
     def stages(self, training: Training) -> Iterable[Stage]:
         yield Stage(training.objective)

@@ -34,11 +34,7 @@ _ROWS_OF_STARTS = 128
 
 
 class Step(NamedTuple):
-    """A stage to come.
-
-    ``rows`` is how many rows are predicted, fewer where a row needs several factors; ``is_tied`` says that all
-    lengthscales are multiplied by one number, and transforms stay.
-    """
+    """A stage to come, with so many rows: fewer where a row needs several factors."""
 
     rows: int
     evaluations: int
@@ -53,7 +49,7 @@ class Tuning:
 
     def __init__(self, observations: Observations, deadline: Deadline = NEVER) -> None:
         self.observations, self.deadline = observations, deadline
-        self.coordinates = Coordinates(observations.parts, observations.moments)
+        self.coordinates = Coordinates(observations.parts, observations.objective.moments)
         self._near = NearRows(observations.x)
         self.value = -math.inf
         self.ascent: Ascent | None = None
@@ -83,18 +79,16 @@ class Tuning:
             likelihood = self._likelihood(self._others.roll(-self._seen)[: max(count, _FEWEST)])
             if not self._seen:
                 self._choose_start(likelihood.groups[:_ROWS_OF_STARTS])
-                self.value, self._best = self._judged(), self.coordinates.values()
+                self.value, self._best = self._likelihood(self.held).score_or_worst(), self.coordinates.values()
             self._seen += likelihood.num_rows
             more = _MORE_OF_TRANSFORMS if self.coordinates.transforms.any() and not step.is_tied else 1
             name = "one lengthscale" if step.is_tied and self._num_shapes > 1 else "neighbors"
-            source = "rows given those near them"
-            stage = Stage(likelihood, name, more * step.evaluations, step.is_tied, 0, deadline, source)
+            stage = Stage(likelihood, name, more * step.evaluations, step.is_tied, 0, deadline)
             yield stage
-            value = self._judged()
-            if self.ascent is None or value > self.value:
-                self.ascent = stage.ascent
+            value = self._likelihood(self.held).score_or_worst()
             if value > self.value:
-                self.value, self._best = value, self.coordinates.values()
+                self.value, self.ascent, self._best = value, stage.ascent, self.coordinates.values()
+            self.ascent = self.ascent or stage.ascent
             self.coordinates.assign(self._best)
 
     def write(self) -> None:
@@ -147,11 +141,3 @@ class Tuning:
             if value > best:
                 best, chosen = value, coordinates.values()
         coordinates.assign(chosen)
-
-    def _judged(self) -> float:
-        """The mean log density of held-out rows."""
-        try:
-            value = self._likelihood(self.held).score()
-        except ValueError:
-            return -math.inf
-        return value if math.isfinite(value) else -math.inf

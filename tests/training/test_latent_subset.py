@@ -106,7 +106,7 @@ def test_all_rows_are_taken_once_and_the_parameters_predict(few, monkeypatch, st
 def test_parameters_that_predict_worse_are_not_kept(few, monkeypatch):
     x, y = data()
     losses = iter([0.3, 0.4])
-    monkeypatch.setattr(few_rows, "held_out_loss", lambda likelihood: next(losses))
+    monkeypatch.setattr(CompositeLikelihood, "score_or_worst", lambda likelihood: -next(losses))
     model = model_of(x)
     model.covar_module.base_kernel.lengthscale = 1.0
     rfgp.fit(model, x, y, strategy=rfgp.training.Subset(initialize=False), progress=False)

@@ -14,10 +14,9 @@ from torch.distributions import MultivariateNormal, StudentT
 import rfgp
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.training.classes import class_moments, transformed
-from rfgp.training.independent_outputs import joint_factors
+from rfgp.training.independent_outputs import covariances_of, joint_factors
 from rfgp.training.near_rows import NearRows, near_groups, searches
 from rfgp.training.neighbors import NeighborObjective
-from rfgp.training.output_covariances import noise_covariance, output_covariance
 from rfgp.training.output_variances import profiled_variances
 from rfgp.training.prediction_errors import prediction_errors, robust_mean, student_log_density
 
@@ -185,10 +184,9 @@ def test_outputs_learn_their_covariances(share_missing):
     y[torch.rand(400, 2, generator=torch.Generator().manual_seed(3)) < share_missing] = math.nan
     model = multitask()
     rfgp.fit(model, x, y, strategy="neighbors", max_evaluations=60)
-    spread = noise_covariance(model.likelihood)
+    tasks, spread = covariances_of(model, model.covar_module.exact_kernel)
     torch.testing.assert_close(spread.diagonal().sqrt(), torch.tensor([0.05, 0.2]), rtol=0.25, atol=0.0)
     assert spread[0, 1].abs() < 0.3 * spread.diagonal().prod().sqrt()
-    tasks = output_covariance(model.covar_module.exact_kernel.task_covar_module)
     correlation = tasks[0, 1] / tasks.diagonal().prod().sqrt()
     assert 0.4 < correlation < 0.95
 
@@ -213,7 +211,7 @@ def test_parameters_of_a_model_are_where_training_goes_on():
     model = multitask()
     objective = NeighborObjective(model, x, x + noise(200, 2), None)
     conditional = objective.observations(initialize=False)
-    function, rest = output_covariance(conditional.tasks), noise_covariance(model.likelihood)
+    function, rest = covariances_of(model, model.covar_module.exact_kernel)
     own = conditional.leading.argsort()
     factors, scale = conditional.factors, conditional.variances.scale[own]
     torch.testing.assert_close(factors * scale @ factors.mT, function)

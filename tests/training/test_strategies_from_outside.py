@@ -12,6 +12,7 @@ from problems import ExactModel
 import rfgp
 from rfgp.likelihoods import PoissonLikelihood
 from rfgp.training import CompositeLikelihood, Stage, Strategy
+from rfgp.training.objectives import WeightSpaceObjective
 
 pytestmark = [pytest.mark.usefixtures("float64_default"), pytest.mark.filterwarnings("ignore:KL .* per point")]
 
@@ -103,7 +104,7 @@ def test_the_end_of_a_strategy_without_all_rows_is_a_model_of_all():
     model, y = MODELS["weight space"]()
     summary = rfgp.fit(model, X, y, strategy=BlocksAlone(), progress=False)
     assert [stage.name for stage in summary.stages] == ["blocks", "wide model", "noise, scale and mean"]
-    assert summary.message == "parameters from blocks"
+    assert summary.message == 'parameters from the stage "blocks"'
     assert model.posterior(X).mean.sub(Y).square().mean() < 0.02
 
 
@@ -168,6 +169,33 @@ def test_mistakes_of_a_strategy_are_told(make, message):
     with pytest.raises(ValueError, match=message):
         rfgp.fit(model, X, y, strategy=strategy_of(make), progress=False)
     assert all(torch.equal(new, old) for new, old in zip(model.parameters(), before, strict=True))
+
+
+def test_stages_without_an_end_end_with_the_evaluations():
+    model, y = MODELS["weight space"]()
+    endless = strategy_of(lambda training: iter(lambda: Stage(training.objective, evaluations=3), None))
+    summary = rfgp.fit(model, X, y, strategy=endless, max_evaluations=10, progress=False)
+    assert [stage.evaluations for stage in summary.stages] == [3, 3, 3, 1]
+
+
+def test_what_a_strategy_fixes_learns_again_after_an_error(monkeypatch):
+    model, y = MODELS["weight space"]()
+    noise = model.likelihood.noise_covar.raw_noise
+
+    def fail(*_):
+        raise ValueError("expected nothing, got an error; go on")
+
+    def stages(training):
+        noise.requires_grad_(False)
+        try:
+            yield Stage(training.objective)
+        finally:
+            noise.requires_grad_(True)
+
+    monkeypatch.setattr(WeightSpaceObjective, "evidence", fail)
+    with pytest.raises(ValueError, match="expected nothing") as error:
+        rfgp.fit(model, X, y, strategy=strategy_of(stages), progress=False)
+    assert error is not None and noise.requires_grad
 
 
 def test_the_value_is_that_of_dense_algebra():
