@@ -44,6 +44,11 @@ class OneBlock(BlocksAlone):
     num_blocks = 1
 
 
+class SomeBlocks(BlocksAlone):
+    def __init__(self, num_blocks):
+        self.num_blocks = num_blocks
+
+
 class EvidenceTwice(Strategy):
     def stages(self, training):
         yield Stage(training.objective, "lengthscales", evaluations=4, is_tied=True)
@@ -82,6 +87,13 @@ def test_every_model_takes_stages_of_its_evidence(name):
     assert [(stage.name, stage.rows) for stage in summary.stages] == [("lengthscales", "all rows"), ("all", "all rows")]
     assert 2 <= summary.evaluations <= 8 and torch.isfinite(torch.tensor(summary.log_marginal_likelihood))
     assert "parameters from" not in summary.message
+
+
+def test_a_strategy_may_have_settings_and_a_time_limit():
+    model, y = MODELS["weight space"]()
+    summary = rfgp.fit(model, X, y, strategy=SomeBlocks(3), time_limit=1e-6, progress=False)
+    assert summary.stages[0].rows == "3 x 40 rows"
+    assert torch.isfinite(model.posterior(X).mean).all()
 
 
 @pytest.mark.parametrize("name", ["weight space", "exact"])
