@@ -23,6 +23,7 @@ from gpytorch.likelihoods import (
 from problems import CLASSES, ExactModel, model_for, rows_for
 
 import rfgp
+from rfgp.data.row_noise import weighted
 from rfgp.models import WeightSpaceGP
 from rfgp.models.spectral_evidence import spectral_evidence
 from rfgp.training import CompositeLikelihood, auto, timing
@@ -119,6 +120,36 @@ def test_the_likelihood_of_every_kind_is_that_of_gpytorch(kind):
         strict=True,
     ):
         torch.testing.assert_close(own, torch.zeros_like(own) if dense is None else dense, rtol=1e-8, atol=1e-8)
+
+
+def several_outputs(kind, rows):
+    """A model of two outputs with the weights of its rows, or one of those of the contract, and its data."""
+    if kind != "outputs":
+        return model_for(kind), rows_for(kind, rows)
+    x, _ = smooth_rows(rows)
+    kernel = rfgp.approximate(MultitaskKernel(RBFKernel(), num_tasks=2, rank=1), 16, input_dim=COLUMNS, seed=0)
+    mean = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), 2)
+    weights = weighted(None, torch.linspace(0.5, 2.0, rows), x)
+    return WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2), mean), (
+        x,
+        torch.stack([x[:, 0], x.sum(-1)], -1),
+        weights,
+    )
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+@pytest.mark.parametrize("kind", ["gaussian", "fixed", "fixed+learned", "dirichlet", "outputs"])
+def test_targets_given_others_have_the_joint_density_over_that_of_the_others(kind, targets):
+    model, arguments = several_outputs(kind, 15)
+    groups = torch.arange(15).reshape(3, 5)
+    objective, form = narrow(model, arguments, groups)
+    found = CompositeLikelihood(form, groups, targets).evidence()
+    wanted = objective.evidence() - CompositeLikelihood(form, groups[:, :-targets]).evidence()
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    slopes = (torch.autograd.grad(value, parameters, allow_unused=True) for value in (found, wanted))
+    for own, difference in zip(*slopes, strict=True):
+        torch.testing.assert_close(own, difference, rtol=1e-7, atol=1e-7)
 
 
 def test_the_likelihood_of_several_outputs():

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import gpytorch
 import pytest
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
@@ -208,32 +207,3 @@ def test_what_a_strategy_fixes_learns_again_after_an_error(monkeypatch):
     with pytest.raises(ValueError, match="expected nothing") as error:
         rfgp.fit(model, X, y, strategy=strategy_of(stages), progress=False)
     assert error is not None and noise.requires_grad
-
-
-def test_the_value_is_that_of_dense_algebra():
-    """The log densities of targets given the rows before are differences of joint ones."""
-    model, y = MODELS["weight space"]()
-    found = []
-
-    def stages(training):
-        groups = torch.arange(12).reshape(3, 4)
-        for targets in (None, 1, 2):
-            likelihood = CompositeLikelihood(training.observations, groups, targets)
-            found.append(float(likelihood.evidence()))
-        with torch.no_grad():
-            matrix = training.observations.kernel(X[:12]).to_dense() + model.likelihood.noise * torch.eye(12)
-        for targets in (4, 1, 2):
-            total = 0.0
-            for group in groups:
-                parts = (group, group[: 4 - targets])
-                dense = [
-                    gpytorch.distributions.MultivariateNormal(torch.zeros(len(p)), matrix[p][:, p]).log_prob(y[p])
-                    for p in parts
-                    if len(p)
-                ]
-                total += float(dense[0]) - (float(dense[1]) if len(dense) > 1 else 0.0)
-            assert found[(4, 1, 2).index(targets)] == pytest.approx(total, rel=1e-10)
-        yield Stage(training.objective, evaluations=1)
-
-    rfgp.fit(model, X, y, strategy=strategy_of(stages), progress=False)
-    assert len(found) == 3
