@@ -64,7 +64,7 @@ def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: DataMoments)
         _start_scale(kernel, sample, moments.targets.function_variances)
         for module in model.modules():
             if isinstance(module, MultitaskMean):
-                for part, mean in zip(module.base_means, moments.output_means, strict=False):
+                for part, mean in zip(module.base_means, moments.targets.means, strict=False):
                     _start_mean(part, float(mean))
         _start_mean(getattr(model, "mean_module", None), float(moments.mean))
         if isinstance(model, HeteroscedasticGP):
@@ -72,7 +72,7 @@ def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: DataMoments)
                 lengths |= _start_lengths(leaf, columns)
             of_log_noise = moments.of_log_noise()
             _start_mean(model.log_noise.mean_module, float(of_log_noise.mean))
-            _start_levels(model.log_noise.mean_module, of_log_noise.output_means)
+            _start_levels(model.log_noise.mean_module, of_log_noise.targets.means)
     return lengths, noises
 
 

@@ -22,7 +22,7 @@ from rfgp.kernels import (
 )
 from rfgp.likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from rfgp.models import VectorLeastSquares, WeightSpaceGP, task_columns
-from rfgp.training.run import log_prior
+from rfgp.training.parts import log_prior, parts_of
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -78,7 +78,7 @@ def test_a_prior_of_a_shared_base_counts_once():
     base = RBFKernel(lengthscale_prior=gpytorch.priors.NormalPrior(0.0, 1.0))
     kernel = rfgp.approximate(HelmholtzKernel(base, base), 16, input_dim=2)
     model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2))
-    assert torch.allclose(log_prior(model), base.lengthscale_prior.log_prob(base.lengthscale).sum())
+    assert torch.allclose(log_prior(parts_of(model)), base.lengthscale_prior.log_prob(base.lengthscale).sum())
 
 
 def test_a_posterior_notices_a_new_covariance_of_the_outputs():
