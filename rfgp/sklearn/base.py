@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from .._support import checks
+from .._support.data_frames import as_pandas
 from ..approximation.entry import approximate
 from ..inference import LeaveGroupOut, LeaveOneOut
 from ..models import WeightSpaceGP
@@ -164,6 +165,7 @@ class RandomFeatureGP(BaseEstimator):
 
     def _validated(self, X: Any, y: Any = "no_validation", *, is_first: bool, **options: Any) -> Any:
         """What :func:`validated` returns, of the numbers that an encoder makes of a data frame with other cells."""
+        X = as_pandas(X)
         encoder = (TableEncoder(most_levels(len(X))) if is_table(X) else None) if is_first else self.encoder_
         if encoder is None:
             checked = validated(self, X, y, reset=is_first, **options)

@@ -12,6 +12,7 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._support import checks, optional
+from .._support.data_frames import as_pandas
 from .arrays import Floats, all_or_nothing, check_masks, check_names
 from .frames.cells import Cells, decimal_of, read_as, recognized
 from .frames.columns import MOST_CATEGORIES, InputColumn, has_names, is_constant, learn, unseen_categories
@@ -23,7 +24,7 @@ _EXPECTED = "expected a data frame with the columns of the fit"
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
-    """Columns of any kind as numbers, by the rules of ``rfgp fit``.
+    """Columns of any kind as numbers, by the rules of ``rfgp fit``; data frames are those of pandas, Polars or PyArrow.
 
     Numbers are inputs as they are, also in text such as "$69.44". Dates are days since 1970, beside year, month, day,
     weekday and hour where these vary. Text of two values is one input, text of a few values one input for each, and
@@ -84,7 +85,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         targets, task = _targets(y)
         self.columns_, numbers = learn(chosen, targets, task, marks_missing=True, most_categories=most)
         self.dropped_ = [name for name in cells if name not in chosen]
-        self._decimal, self._has_names = decimal, isinstance(X, type(frame))
+        self._decimal, self._has_names = decimal, hasattr(X, "columns")
         return numbers
 
     def transform(self, X: ArrayLike) -> Floats:
@@ -125,6 +126,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """A table as a data frame with names of columns that are strings."""
         pandas = optional.require("pandas", "pandas", "TableEncoder")
         check_masks(X, "X")
+        X = as_pandas(X)
         if not isinstance(X, pandas.DataFrame):
             if not is_first and self._has_names:
                 raise ValueError(f"{_EXPECTED}, got {type(X).__name__}; make a data frame of it, with their names")

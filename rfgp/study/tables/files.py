@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._support import checks, optional
+from ..._support.data_frames import as_pandas
 from ...sklearn.frames.cells import MISSING_WORDS
 from . import packed, text
 from .formats import SEPARATORS, SUFFIXES, TEXT
@@ -98,11 +99,11 @@ NOTHING_LEARNED = Learned()
 
 def open_table(source: Any, reading: Reading, learned: Learned = NOTHING_LEARNED) -> Raw:
     """The columns of a file or a data frame."""
-    pandas = optional.require("pandas", "pandas", "tables")
+    pandas, source = optional.require("pandas", "pandas", "tables"), as_pandas(source, "source")
     if isinstance(source, pandas.DataFrame):
         return _indexed("the table", source, "a data frame")
     if not isinstance(source, str | os.PathLike):
-        raise ValueError(f"expected a path or a pandas DataFrame, got {type(source).__name__}; pass one of these")
+        raise ValueError(f"expected a path or a data frame, got {type(source).__name__}; pass one of these")
     path = Path(source)
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     is_packed = suffixes[-1:] == [".gz"]

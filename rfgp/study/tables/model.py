@@ -235,7 +235,7 @@ class TableModel(torch.nn.Module):
     ) -> pandas.DataFrame:
         """Predictions for the rows of a table with the same columns of inputs.
 
-        :param source: a path or a pandas DataFrame, see :func:`rfgp.study.tables.read`.
+        :param source: a path or a data frame, see :func:`rfgp.study.tables.read`.
         :param level: the probability that a new observation is in its interval.
         :param missing: "raise", "drop" (empty predictions) or "impute"; default: as in the table that was learned from.
         :returns: for every row its identifier, if known, and means, standard deviations and ends of intervals, or

@@ -160,7 +160,7 @@ def read(
     marks ten such cells or more by one more input; "raise" counts them, and "drop" leaves their rows out. Where a tenth
     of a target of text is such a word, it may be a class, and ``missing_values`` has to say what is missing.
 
-    :param source: a path, or a pandas DataFrame.
+    :param source: a path, or a data frame of pandas, Polars or PyArrow.
     :param target: the name or the index of the column of the target, or several ones, also as "a,b"; default: none.
     :param task: "regression" or "classification"; default: classification for text, booleans and few integers.
     :param missing: "impute", "raise" or "drop".
