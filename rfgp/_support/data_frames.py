@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from . import optional
+
+Missing = Literal["raise", "drop", "impute"]
+"""What is done about cells without a value: stop, leave out the row, or fill in."""
 
 
 def as_pandas(table: Any, name: str = "X") -> Any:

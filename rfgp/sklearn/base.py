@@ -30,7 +30,7 @@ from .arrays import Floats, all_or_nothing, as_tensor, validated
 from .choice import NEIGHBORS, MakeParts, Parts, chosen_neighbors, chosen_parts
 from .comparison import Comparison, Rows
 from .folds import fold_labels
-from .frames.columns import levels, most_levels
+from .frames.columns import most_levels
 from .kernels import is_rough, kernel_of_levels
 from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, USUAL_WIDTH, ModelSize, default_size, timed_size
 from .table_encoder import TableEncoder, is_table
@@ -219,7 +219,7 @@ class RandomFeatureGP(BaseEstimator):
         :param kernel: in place of the one of the estimator.
         """
 
-        groups = [] if self.encoder_ is None else levels(self.encoder_.columns_)
+        groups = [] if self.encoder_ is None else self.encoder_.encoding_.levels
         kernel = kernel_of_levels(self.kernel if kernel is None else kernel, x.shape[-1], groups)
         with _quiet():
             parts = chosen_parts(make_parts, kernel, x, y, deadline)

@@ -217,12 +217,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 comparison.on_left_out(rows, target_losses(rows, np.stack(moments, axis=1)))
             self._compare(comparison, rows)
             if self.encoder_ is not None and self.fallback_ is None:
-                comparison.warn_of_marked(self.encoder_.marks)
+                comparison.warn_of_marked(self.encoder_.encoding_.marks)
         self.model_ = model
 
     def _has_gaps(self, x: Tensor) -> Tensor:
         """Whether marked cells are missing in the rows of standardized inputs (N, d), (N,)."""
-        marks = [] if self.encoder_ is None else list(self.encoder_.marks.values())
+        marks = [] if self.encoder_ is None else list(self.encoder_.encoding_.marks.values())
         return (x[:, marks] > 0.0).any(-1)
 
     def _of_gaps(self, x: Tensor) -> Tensor:

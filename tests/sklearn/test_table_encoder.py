@@ -15,6 +15,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures, TableEncoder
+from rfgp.study.tables import read
 
 ROWS = 60
 
@@ -242,3 +243,15 @@ def test_frames_that_are_not_computed_are_refused():
     for estimator in (RandomFeatureGPRegressor(), TableEncoder(), RandomFeatures()):
         with pytest.raises(ValueError, match=r"expected rows in memory, got a LazyFrame; pass X.collect\(\)"):
             estimator.fit(lazy, [1.0, 2.0])
+
+
+def test_frames_and_files_are_encoded_alike(tmp_path):
+    rng = np.random.default_rng(0)
+    table = frame().assign(zip=rng.choice([10115, 20095, 50667], ROWS), y=rng.normal(size=ROWS)).drop(columns="note")
+    table["share"] = [f"{value} %" for value in rng.integers(0, 40, ROWS)]
+    table.to_csv(tmp_path / "table.csv", index=False)
+    found = read(tmp_path / "table.csv", "y")
+    encoder = TableEncoder().fit(table.drop(columns="y"), table["y"])
+    assert encoder.get_feature_names_out().tolist() == list(found.input_names)
+    np.testing.assert_array_equal(encoder.transform(table.drop(columns="y")), found.x.numpy())
+    assert encoder.encoding_.encode(table).equal(found.x) and "zip=10115" in found.input_names

@@ -41,11 +41,11 @@ class Trials:
         self, table: Table, kernel: str | Kernel, transform: TargetTransform, test_share: float, seed: int
     ) -> tuple[Table, str | Kernel]:
         """The table with a kernel on levels, or with means of targets, for text of many values."""
-        from ...sklearn.frames.columns import FEWEST_LEVELS, levels, most_levels
+        from ...sklearn.frames.columns import FEWEST_LEVELS, most_levels
         from ...sklearn.kernels import kernel_of_levels
 
         each = table.with_categories(most_levels(len(table.x)))
-        groups = levels(each.encoding.columns)
+        groups = each.encoding.levels
         if not groups or isinstance(kernel, Kernel):
             return table, kernel
         means = table.with_categories(FEWEST_LEVELS - 1)

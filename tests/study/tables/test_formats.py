@@ -84,8 +84,8 @@ def test_sheets(tmp_path):
 def test_an_index_of_a_frame_tells_rows_apart():
     named = frame()[["size", "price"]].set_axis([f"h{i}" for i in range(ROWS)])
     table = read(named, "price")
-    assert table.input_names == ("size",) and table.encoding.index == "row names"
-    assert read(named.rename_axis("house"), "price").encoding.index == "house"
+    assert table.input_names == ("size",) and table.learned.index == "row names"
+    assert read(named.rename_axis("house"), "price").learned.index == "house"
 
 
 def test_frames_that_are_refused():

@@ -41,7 +41,7 @@ def test_other_models_are_fitted_to_every_target_where_it_is_known(num_targets):
 def test_noise_that_depends_on_the_inputs_is_told():
     made = SimpleNamespace(
         scores=SimpleNamespace(table=lambda names: f"scores of {', '.join(names)}"),
-        encoding=SimpleNamespace(columns=[], input_names=[]),
+        encoding=SimpleNamespace(columns=[], input_names=[], levels=[]),
         spreads={1: None},
         target_names=("price", "rent"),
         transforms=(),
