@@ -30,8 +30,7 @@ from .arrays import Floats, all_or_nothing, as_tensor, check_numbers, drawn_seed
 from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
-from .comparison import Comparison, Rows, target_losses
-from .held_out import split_rows
+from .comparison import Comparison, Rows, split_rows, target_losses
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, noise_variances
 from .model_size import NUM_EXACT_ROWS, left_out_seconds

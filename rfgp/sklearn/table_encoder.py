@@ -68,9 +68,10 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         """The numbers (N, d) of the table that the rules are learned from."""
         with all_or_nothing(self):
             most = checks.positive_integer("max_categories", self.max_categories)
-            cells, decimal = cells_of(self._frame(X, is_first=True))
+            frame = self._frame(X, is_first=True)
+            cells, decimal = cells_of(frame)
             chosen = {name: held for name, held in cells.items() if held.kind != "empty"}
-            if len(X) > 1:  # type: ignore[arg-type]
+            if len(frame) > 1:
                 chosen = {name: held for name, held in chosen.items() if not held.is_constant and not has_names(held)}
             if not chosen:
                 raise ValueError(
