@@ -13,6 +13,8 @@ Missing = Literal["raise", "drop", "impute"]
 def as_pandas(table: Any, name: str = "X") -> Any:
     """A data frame of Polars, PyArrow and other libraries as one of pandas; all else is returned as it is.
 
+    Numbers need no pandas: without it, a frame of these is returned, too.
+
     :raises ValueError: for a frame whose rows are not in memory.
     :raises ImportError: without narwhals and pandas.
     """
@@ -24,5 +26,10 @@ def as_pandas(table: Any, name: str = "X") -> Any:
         raise ValueError(f"expected rows in memory, got a {type(table).__name__}; pass {name}.collect()")
     if not isinstance(frame, narwhals.DataFrame):
         return table
-    optional.require("pandas", "pandas", "data frames")
+    try:
+        optional.require("pandas", "pandas", "data frames with other cells than numbers")
+    except ImportError:
+        if all(kind.is_numeric() for kind in frame.schema.values()):
+            return table
+        raise
     return frame.to_pandas()

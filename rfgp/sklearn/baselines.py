@@ -131,16 +131,16 @@ class Boosting(Constant):
 
 
 def baselines(x: Tensor, y: Tensor, x_new: Tensor, num_classes: int | None) -> dict[str, tuple[Normal | Tensor, float]]:
-    """What a trivial model, a linear one and boosting predict at new inputs (M, d), by name, and their seconds.
+    """What a linear model, boosting and a trivial model predict at new inputs (M, d), by name, and their seconds.
 
     :param y: targets (N,) or (N, T), where NaN is missing, or numbers of classes (N,).
     :returns: distributions of the shape of targets, or probabilities of classes (M, C).
     """
     scaler = ColumnScaler().fit(x.numpy())
     known, new = scaler.transform(x.numpy()), scaler.transform(x_new.numpy())
-    makes: dict[str, Any] = {"trivial": Constant, "linear": Linear, "boosting": Boosting}
+    makes: dict[str, Any] = {"linear": Linear, "boosting": Boosting, "trivial": Constant}
     if num_classes is not None:
-        classes = (Frequencies, LogisticClasses, BoostedClasses)
+        classes = (LogisticClasses, BoostedClasses, Frequencies)
         makes = {name: functools.partial(make, num_classes) for name, make in zip(makes, classes, strict=True)}
     targets = y.numpy() if num_classes else y.numpy().reshape(len(y), -1)
     found: dict[str, tuple[Normal | Tensor, float]] = {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -235,6 +237,33 @@ def test_numbers_of_other_libraries_have_names(library):
     np.testing.assert_array_equal(
         left[0].cross_val_predict(other, target(), 5), left[1].cross_val_predict(known, target(), 5)
     )
+
+
+def test_frames_of_numbers_need_no_pandas():
+    pytest.importorskip("polars")
+    code = """
+import sys
+
+class Without:
+    @staticmethod
+    def find_spec(name, path, target=None):
+        if name == "pandas":
+            raise ImportError(name)
+
+import polars
+sys.meta_path.insert(0, Without)
+from rfgp.sklearn import RandomFeatureGPRegressor
+numbers = polars.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [1, 3, 2, 0]})
+model = RandomFeatureGPRegressor("rbf", max_evaluations=1, random_state=0).fit(numbers, [1.0, 2.0, 0.0, 1.0])
+assert model.predict(numbers).shape == (4,) and list(model.feature_names_in_) == ["a", "b"]
+try:
+    model.fit(numbers.with_columns(c=polars.Series(["u", "v", "u", "v"])), [1.0, 2.0, 0.0, 1.0])
+except ImportError as error:
+    assert "install the extra study" in str(error)
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
 
 
 def test_frames_that_are_not_computed_are_refused():
