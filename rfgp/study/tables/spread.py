@@ -19,7 +19,7 @@ _LOWEST, _HIGHEST = 0.2, 5.0
 _MOST_ROWS, _FEWEST_ROWS, _GAIN = 2000, 200, 0.02
 """How many rows the factor is learned from, and the nats per row that it has to gain on others."""
 _FOLDS = 10
-"""Of rows that are left out together: a prediction by all other rows would tell the error of a row among equal ones."""
+"""Of rows whose means are predicted together: one by all other rows would tell the error of a row among equal ones."""
 
 
 class Spread(torch.nn.Module):
@@ -86,9 +86,10 @@ class Spread(torch.nn.Module):
 def learned_spreads(
     estimator: Any, x: Tensor, y: Tensor, columns: tuple[int, ...], deadline: Deadline, seed: int
 ) -> list[Spread | None]:
-    """Factors for targets (N,) or (N, T), by the errors of an estimator at training rows of folds that are left out."""
+    """Factors for targets (N,) or (N, T), by the errors of an estimator at training rows that are left out."""
     if not deadline.allows():
         return []
-    mean, deviation = (torch.from_numpy(part) for part in estimator.cross_val_predict(x, y, _FOLDS, return_std=True))
-    parts = [part.reshape(len(y), -1).unbind(-1) for part in (mean, (y - mean) / deviation)]
+    left_out, deviation = (torch.from_numpy(part) for part in estimator.cross_val_predict(x, y, return_std=True))
+    mean = torch.from_numpy(estimator.cross_val_predict(x, y, _FOLDS))
+    parts = [part.reshape(len(y), -1).unbind(-1) for part in (mean, (y - left_out) / deviation)]
     return [Spread.learned(x, center, errors, columns, deadline, seed) for center, errors in zip(*parts, strict=True)]
