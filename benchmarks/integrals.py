@@ -42,7 +42,7 @@ def kernel() -> ObservationKernel:
 
 def by_quadrature(approximate: Any, x: Tensor) -> Tensor:
     """Features of rows by quadrature of those of points, with the derivatives of cosines and sines."""
-    waves = approximate.base_kernel.waves(DIM)
+    waves = approximate.family.inner.waves(DIM)
     found = []
     for row in x:
         one = split(row[None], DIM)

@@ -90,7 +90,9 @@ def weighted(matrix):
 
 def gradients(value, model):
     """A value and its gradients in all parameters of a model."""
-    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    exact = getattr(getattr(model, "covar_module", None), "exact_kernel", torch.nn.Module())
+    of_kernel = {id(p): f"kernel.{name}" for name, p in exact.named_parameters()}  # whatever is around the kernel
+    named = {of_kernel.get(id(p), name): p for name, p in model.named_parameters() if p.requires_grad}
     slopes = torch.autograd.grad(value, list(named.values()), allow_unused=True)
     yield "evidence", value.detach()
     for name, slope in zip(named, slopes, strict=True):

@@ -40,9 +40,9 @@ def exact_kernel(power: int, labels: torch.Tensor) -> ScaleKernel:
 
 def small_posterior(exact, kernel, likelihood, x, labels, points):
     """Latent marginals given few rows: in weight space, or by the N x N matrix where that is the smaller one."""
-    if kernel.base_kernel.feature_map.num_features >= len(x):
-        plain = ScaleKernel(kernel.base_kernel)
-        plain.outputscale = exact.outputscale.detach()
+    if kernel.num_scalar_features >= len(x):
+        plain = ScaleKernel(kernel)  # hides the exact kernel from exact_posterior
+        plain.outputscale = 1.0
         return exact_posterior(plain, likelihood, x, labels, points)
     return WeightSpaceGP(kernel, likelihood).condition(x, labels).posterior(points)
 

@@ -91,8 +91,8 @@ class Comparison:
         record = {"frobenius": float(relative_frobenius_error(kernel, self.x_test[:2000]))}
         if seed >= FULL_SEEDS:
             return record
-        plain = ScaleKernel(kernel.base_kernel)  # hides the exact kernel from exact_posterior
-        plain.outputscale = self.exact.outputscale.detach()
+        plain = ScaleKernel(kernel)  # hides the exact kernel from exact_posterior
+        plain.outputscale = 1.0
         posterior = self._posterior(plain)
         record["kl"] = float(kl_divergence(posterior, self.reference).mean())
         return record | {"error": self._error(posterior)}

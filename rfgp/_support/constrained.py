@@ -8,6 +8,18 @@ from gpytorch.constraints import Interval
 from torch import Tensor
 
 
+def constrained(name: str) -> property:
+    """The value of the parameter ``raw_{name}`` of a GPyTorch module under its constraint, to be read and set."""
+
+    def value(module: gpytorch.Module) -> Tensor:
+        return getattr(module, f"raw_{name}_constraint").transform(getattr(module, f"raw_{name}"))
+
+    def set_value(module: gpytorch.Module, new: Tensor) -> None:
+        module.initialize(**{f"raw_{name}": getattr(module, f"raw_{name}_constraint").inverse_transform(new)})
+
+    return property(value, set_value)
+
+
 def set_within(module: gpytorch.Module, name: str, value: Tensor) -> None:
     """Set a parameter to a value, moved inside the bounds of its constraint."""
     raw = getattr(module, f"raw_{name}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple, Self
@@ -123,27 +122,6 @@ def priors_of(module: Any) -> dict[str, tuple[Any, ...]]:
     """The priors of a module itself by name; first in each tuple the prior. Deleting one unregisters it."""
     priors: dict[str, tuple[Any, ...]] = module._priors
     return priors
-
-
-def registries_of(module: Any) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
-    """The parameters, priors and constraints of a module itself by name, as it keeps them."""
-    return module._parameters, module._priors, module._constraints
-
-
-def share_registries(source: Any, target: Any) -> None:
-    """Let parameters, priors and constraints of one module be those of another, also ones registered later."""
-    target._parameters, target._priors, target._constraints = registries_of(source)
-
-
-def show_registries(source: Any, target: Any) -> None:
-    """Let one module list the priors and constraints of another before its own, also ones registered later."""
-    target._priors = ChainMap({}, source._priors)
-    target._constraints = ChainMap({}, source._constraints)
-
-
-def hide_priors_of(module: Any) -> None:
-    """Let a module list no priors, and leave them to another one."""
-    module._priors = {}
 
 
 def forget_priors(module: torch.nn.Module) -> None:

@@ -13,8 +13,10 @@ from torch import Tensor
 from .._support import checks
 from ..features import FeatureMap
 from .family import family, unsupported
-from .method import Method
+from .feature_kernel import FeatureKernel
+from .method import FeatureMethod
 from .reference_tensor import reference_tensor
+from .registry import is_approximated
 from .request import Request
 
 
@@ -29,7 +31,7 @@ def approximated(
     choose: Callable[[Kernel, int, Tensor], str],
 ) -> Any:
     """What :func:`rfgp.approximate` does; ``choose`` names the method of a part, for a width and its full inputs."""
-    named = None if isinstance(method, FeatureMap) or method == "auto" else Method.parse(method)
+    named = None if isinstance(method, FeatureMap) or method == "auto" else FeatureMethod.parse(method)
     is_open_ended = num_features is None and named is not None and named.is_grid
     width = 1 if is_open_ended else checks.positive_integer("num_features", num_features)
     if not isinstance(kernel, Kernel):
@@ -50,24 +52,9 @@ def approximated(
         method=named,
         feature_map=method if isinstance(method, FeatureMap) else None,
     )
-    of_kernel = family(kernel)
-    if request.method is not None and request.method.is_of_whole:
-        return of_kernel.on_grid(request) if request.method.is_grid else of_kernel.with_landmarks(request)
-    return of_kernel.approximate(request)
-
-
-def with_features(kernel: Kernel) -> Any:
-    """Replace GPyTorch's compositions of approximated kernels by those of rfgp, which keep the features.
-
-    :param kernel: a kernel made by :func:`rfgp.approximate`, or a ScaleKernel, AdditiveKernel, ProductKernel,
-        MultitaskKernel or LCMKernel of such kernels, or of exact ones such as LinearKernel and IndexKernel.
-    :returns: a :class:`RandomFeatureKernel` with the same parameters.
-    :raises ValueError: where a part has no features, or two factors of a product have the same random weights.
-
-    >>> import gpytorch, rfgp
-    >>> exact = (gpytorch.kernels.RBFKernel(), gpytorch.kernels.MaternKernel())
-    >>> smooth, rough = (rfgp.approximate(kernel, 64, input_dim=2) for kernel in exact)
-    >>> with_features(gpytorch.kernels.AdditiveKernel(smooth, rough)).num_scalar_features
-    128
-    """
-    return family(kernel).with_features()
+    if is_approximated(kernel):
+        return kernel
+    of_kernel, whole = family(kernel), request.method
+    if whole is None or not whole.is_of_whole:
+        return FeatureKernel(kernel, of_kernel.draw(request))
+    return FeatureKernel(kernel, of_kernel.draw_grid(request) if whole.is_grid else of_kernel.draw_landmarks(request))

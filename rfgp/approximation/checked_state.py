@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .._support import states
-from .map_holder import maps_kept_on_error
+from .maps import maps_kept_on_error
 
 
 class CheckedState(torch.nn.Module):

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from .._support import checks
 from ..features import FeatureMap
-from .random_feature_kernel import RandomFeatureKernel
+from .feature_kernel import FeatureKernel
 
 
 def hilbert_schmidt_variance(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor | None:
@@ -35,7 +35,7 @@ def hilbert_schmidt_variance(kernel: Kernel, x: Tensor, y: Tensor) -> Tensor | N
     torch.Size([2, 4])
     """
     checks.same_kind(checks.inputs(y, checks.inputs(x).shape[-1], "y"), x, "y", "x")
-    if not isinstance(kernel, RandomFeatureKernel):
+    if not isinstance(kernel, FeatureKernel):
         raise ValueError(
             f"expected a kernel with random features, got {type(kernel).__name__}; wrap it with rfgp.approximate"
         )

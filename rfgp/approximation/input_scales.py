@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..kernels.changed_inputs import ChangesInputs
 from ..kernels.input_transform import InputTransformKernel
-from .feature_kernel import FeatureKernel
+from .registry import without_features
 
 _SAMPLE, _NOTHING = 256, 1e-12
 """Rows at which a transform is linearized, and what counts as zero of its metric, relative to the largest part."""
@@ -71,9 +71,9 @@ def leaves(kernel: Kernel, x: Tensor) -> Iterator[tuple[Kernel, Tensor]]:
 
 
 def _inner_leaves(kernel: Kernel, x: Tensor) -> Iterator[tuple[Kernel, Tensor]]:
+    kernel = without_features(kernel)
     x = kernel.coordinates(x) if isinstance(kernel, ChangesInputs) else x
     parts = [part for part in kernel.modules() if isinstance(part, Kernel) and part is not kernel]
-    parts = [] if isinstance(kernel, FeatureKernel) else parts
     direct = [part for part in parts if not any(part in other.modules() for other in parts if other is not part)]
     if not direct:
         yield kernel, x

@@ -23,7 +23,7 @@ _REAL = ("optical", "linear", "series", _GRID, *_LANDMARKS)
 
 
 @dataclass(frozen=True)
-class Method:
+class FeatureMethod:
     """A feature method: the name of a map, and the form of its columns, "real", "complex" or "ctr"."""
 
     name: str
@@ -32,7 +32,7 @@ class Method:
     """How it was asked for, which messages repeat."""
 
     @classmethod
-    def parse(cls, text: str) -> Method:
+    def parse(cls, text: str) -> FeatureMethod:
         """The method of a name in METHODS with an optional ":real", ":complex" or ":ctr"; a ValueError for others.
 
         The default is ":ctr" where a complex form exists, and ":real" for tensor_sketch.
@@ -99,17 +99,17 @@ class Method:
         return not (self.is_exact or self.is_of_whole or self.is_maclaurin or self.name.endswith("hadamard"))
 
     @property
-    def columnwise(self) -> Method:
+    def columnwise(self) -> FeatureMethod:
         """The same in the form whose single columns are without bias: complex where it exists."""
-        return Method(self.name, "real" if self.name in _REAL else "complex")
+        return FeatureMethod(self.name, "real" if self.name in _REAL else "complex")
 
     @property
-    def real_forms(self) -> tuple[Method, ...]:
+    def real_forms(self) -> tuple[FeatureMethod, ...]:
         """The same with every form whose columns are real, and that is worth a trial."""
         default = _default_form(self.name)
         if self.is_fourier or default == "real":
-            return (Method(self.name, default),)
-        return Method(self.name, "real"), Method(self.name, "ctr")
+            return (FeatureMethod(self.name, default),)
+        return FeatureMethod(self.name, "real"), FeatureMethod(self.name, "ctr")
 
     def __str__(self) -> str:
         return self.written or (self.name if self.real_forms == (self,) else f"{self.name}:{self.form}")

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..features import FeatureMap, Maclaurin
 from ..features.allocation import optimized_maclaurin, random_maclaurin
 from .map_family import unwrap_ctr
-from .map_holder import MapRecipe
+from .maps import MapRecipe
 
 
 def maclaurin(

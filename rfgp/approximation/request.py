@@ -9,7 +9,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..features import FeatureMap
-from .method import Method
+from .method import FeatureMethod
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Request:
     choose: Callable[[Kernel, int, Tensor], str] = field(repr=False)
     is_open_ended: bool = False
     """Whether a method that can tell how many features it needs has as many."""
-    method: Method | None = None
+    method: FeatureMethod | None = None
     feature_map: FeatureMap | None = None
 
     def select(self, kernel: Kernel) -> Request:

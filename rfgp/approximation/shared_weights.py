@@ -5,23 +5,26 @@ from __future__ import annotations
 import torch
 
 from ..features import ComplexToReal, FeatureMap, FourierSeries, LinearFeatures, Maclaurin
-from .map_holder import map_holders
+from .family import Family
+from .maps import DrawnMap
 
 _WITHOUT_WEIGHTS = (LinearFeatures, FourierSeries, Maclaurin, ComplexToReal)  # of their own
 
 
-def have_common_weights(left: torch.nn.Module, right: torch.nn.Module) -> bool:
+def have_common_weights(left: Family, right: Family) -> bool:
     """Whether random maps of two kernels have the same weights, or were drawn with the same seed."""
-    if seeds(left) & seeds(right):
+    first, second = left.drawn_maps(), right.drawn_maps()
+    if _seeds(first) & _seeds(second):
         return True
-    return any(have_same_weights(a, b) for a in random_maps(left) for b in random_maps(right))
+    pairs = ((a, b) for one in first for a in random_maps(one) for two in second for b in random_maps(two))
+    return any(have_same_weights(a, b) for a, b in pairs)
 
 
-def seeds(kernel: torch.nn.Module) -> set[int]:
-    """The seeds of the weights in a kernel that are as they were drawn at first, or are yet to be drawn."""
+def _seeds(maps: list[DrawnMap]) -> set[int]:
+    """The seeds of weights that are as they were drawn at first, or are yet to be drawn."""
     recipes = [
         part.recipe
-        for part in map_holders(kernel)
+        for part in maps
         if part.recipe is not None and (part.feature_map is None or not part.feature_map.version)
     ]
     return {recipe.seed for recipe in recipes if not recipe.method.is_exact}

@@ -17,7 +17,7 @@ from gpytorch.means import ConstantMean, Mean, MultitaskMean
 from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
-from ..approximation import RandomFeatureKernel
+from ..approximation import FeatureKernel
 from ..approximation.entry import approximate
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..linalg.sampling import drawing_from
@@ -72,7 +72,7 @@ def default_mean(num_outputs: int) -> Mean:
 
 def approximated(kernel: Kernel, num_features: int, x: Tensor, num_outputs: int, seed: int | None) -> Any:
     """A kernel with features of all outputs for transformed inputs (N, d); one that has them stays as it is."""
-    has_features = any(isinstance(part, RandomFeatureKernel) for part in kernel.modules())
+    has_features = any(isinstance(part, FeatureKernel) for part in kernel.modules())
     is_of_all = num_outputs == 1 or bool(getattr(kernel, "num_tasks", 0)) or getattr(kernel, "has_output_factor", False)
     if has_features:
         if not is_of_all:

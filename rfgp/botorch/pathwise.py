@@ -12,8 +12,7 @@ from botorch.sampling.pathwise.posterior_samplers import DrawMatheronPaths
 from torch import Tensor
 
 from .._support import checks
-from ..approximation import RandomFeatureKernel
-from ..approximation.families.scale import FeatureScaleKernel
+from ..approximation import FeatureKernel
 from .model import WeightSpaceModel
 
 
@@ -35,8 +34,8 @@ class PathwiseFeatureMap(FeatureMap):
     torch.Size([5, 64])
     """
 
-    def __init__(self, kernel: RandomFeatureKernel, input_dim: int) -> None:
-        checks.instance("kernel", kernel, RandomFeatureKernel, "a kernel with features", "make one by approximate")
+    def __init__(self, kernel: FeatureKernel, input_dim: int) -> None:
+        checks.instance("kernel", kernel, FeatureKernel, "a kernel with features", "make one by approximate")
         input_dim = checks.positive_integer("input_dim", input_dim)
         if kernel.has_output_factor:
             raise ValueError(
@@ -96,9 +95,8 @@ def _draw(model: WeightSpaceModel, *, sample_shape: torch.Size, **_: object) -> 
     return FunctionPath(model, sample_shape)
 
 
-def _generate(kernel: RandomFeatureKernel, *, num_inputs: int, num_outputs: int, **_: Any) -> PathwiseFeatureMap:
+def _generate(kernel: FeatureKernel, *, num_inputs: int, num_outputs: int, **_: Any) -> PathwiseFeatureMap:
     return PathwiseFeatureMap(kernel, num_inputs)
 
 
-for _kind in (RandomFeatureKernel, FeatureScaleKernel):  # the second is a ScaleKernel too, which BoTorch knows
-    GenKernelFeatures.register(_kind)(_generate)
+GenKernelFeatures.register(FeatureKernel)(_generate)

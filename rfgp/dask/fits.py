@@ -18,7 +18,7 @@ from ..passes.executor import TreeSum, merged, not_empty, prepare, sums_of_parti
 from ..passes.partitions import Partition
 from ..passes.reducer import Reducer
 from ..passes.tasks import errors_of, pickled
-from .parts import Names, Part, batch_of, full_name, parts_of_arrays, parts_of_frame
+from .parts import NamedPartition, Names, batch_of, full_name, parts_of_arrays, parts_of_frame
 
 
 def condition(
@@ -64,7 +64,7 @@ def condition(
     return model
 
 
-def _parts(data: Any, y: Any, noise: Any, inputs: Any, target: Any) -> list[Part]:
+def _parts(data: Any, y: Any, noise: Any, inputs: Any, target: Any) -> list[NamedPartition]:
     if not hasattr(data, "columns"):
         if inputs is not None or target is not None:
             raise ValueError("expected inputs= and target= beside a Dask DataFrame, got them beside an array; pass y")
@@ -81,7 +81,7 @@ def _parts(data: Any, y: Any, noise: Any, inputs: Any, target: Any) -> list[Part
 class DaskReducer(Reducer):
     """Sums over the partitions of Dask, which its workers have, and a tree of sums that they add up too."""
 
-    def __init__(self, delayed: Any, parts: list[Part], dtype: torch.dtype | None) -> None:
+    def __init__(self, delayed: Any, parts: list[NamedPartition], dtype: torch.dtype | None) -> None:
         self.delayed, self.parts, self.dtype = delayed, parts, dtype
 
     def sums(self, summation: FeatureSummation) -> FeatureSums:
@@ -107,7 +107,7 @@ def _merged(worker: bytes, first: FeatureSums | None, second: FeatureSums | None
 
 
 def _first_row(name: str, values: list[Any], columns: list[Any], dtype: Any) -> tuple[Tensor, ...] | None:
-    part = Part(name, values, columns)
+    part = NamedPartition(name, values, columns)
     with errors_of(full_name(part)):
         return batch_of(part._replace(values=[value[:1] for value in values]), dtype)
 
@@ -115,7 +115,7 @@ def _first_row(name: str, values: list[Any], columns: list[Any], dtype: Any) -> 
 def _sums(
     worker: bytes, name: str, values: list[Any], columns: list[Any], dtype: torch.dtype | None
 ) -> FeatureSums | None:
-    part = Part(name, values, columns)
+    part = NamedPartition(name, values, columns)
     with errors_of(full_name(part)):
         rows = batch_of(part, dtype)
         return None if rows is None else sums_of_partition(pickle.loads(worker), [rows])

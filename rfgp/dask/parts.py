@@ -15,7 +15,7 @@ from ..data import ArraySource
 Names = str | Sequence[str]
 
 
-class Part(NamedTuple):
+class NamedPartition(NamedTuple):
     """A partition by name: a delayed data frame and its columns by role, or delayed arrays x, y and perhaps noise."""
 
     name: str
@@ -23,7 +23,7 @@ class Part(NamedTuple):
     columns: list[Any]
 
 
-def parts_of_frame(frame: Any, inputs: Sequence[str], target: Names, noise: Names | None) -> list[Part]:
+def parts_of_frame(frame: Any, inputs: Sequence[str], target: Names, noise: Names | None) -> list[NamedPartition]:
     """The partitions of a Dask DataFrame, with the columns that are needed; a ValueError where it lacks them."""
     if not hasattr(frame, "to_delayed"):
         raise ValueError(
@@ -38,10 +38,10 @@ def parts_of_frame(frame: Any, inputs: Sequence[str], target: Names, noise: Name
     if missing:
         raise ValueError(f"expected columns {missing} in the data frame, got {list(frame.columns)}; choose among these")
     delayed = frame[wanted].to_delayed()
-    return [Part(f"partition {number}", [values], columns) for number, values in enumerate(delayed)]
+    return [NamedPartition(f"partition {number}", [values], columns) for number, values in enumerate(delayed)]
 
 
-def parts_of_arrays(x: Any, y: Any, noise: Any) -> list[Part]:
+def parts_of_arrays(x: Any, y: Any, noise: Any) -> list[NamedPartition]:
     """The chunks of rows of Dask arrays, cut where the inputs are; a ValueError where that is not possible."""
     known = (("x", x), ("y", y), ("noise", noise))
     arrays = {name: value for name, value in known if value is not None or name == "x"}
@@ -57,17 +57,17 @@ def parts_of_arrays(x: Any, y: Any, noise: Any) -> list[Part]:
     blocks = [_blocks(name, value, cuts) for name, value in arrays.items()]
     ends = [0, *accumulate(cuts)]
     names = [f"partition {number}" + _rows(*ends[number : number + 2]) for number in range(len(cuts))]
-    return [Part(name, list(values), []) for name, *values in zip(names, *blocks, strict=True)]
+    return [NamedPartition(name, list(values), []) for name, *values in zip(names, *blocks, strict=True)]
 
 
-def batch_of(part: Part, dtype: torch.dtype | None) -> tuple[Tensor, ...] | None:
+def batch_of(part: NamedPartition, dtype: torch.dtype | None) -> tuple[Tensor, ...] | None:
     """The rows of a computed partition, in a dtype as :class:`rfgp.data.ArraySource` has it; None if it has none."""
     frame = part.values[0]
     arrays = [frame[names].to_numpy() for names in part.columns] if part.columns else part.values
     return next(iter(ArraySource(*arrays, batch_size=len(frame), dtype=dtype))) if len(frame) else None
 
 
-def full_name(part: Part) -> str:
+def full_name(part: NamedPartition) -> str:
     """The name of a partition whose values have been computed, with the index of its rows."""
     if not part.columns or not len(part.values[0]):
         return part.name

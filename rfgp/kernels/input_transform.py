@@ -14,23 +14,7 @@ from .changed_inputs import ChangesInputs
 from .checked import CheckedKernel, refuse_last_dim_is_batch
 
 
-class TransformsInputs(ChangesInputs):
-    """What the exact kernel of transformed inputs and the one with features share."""
-
-    transform: Any
-
-    def coordinates(self, x: Tensor) -> Tensor:
-        changed: Tensor = self.transform(x)
-        checks.inputs(changed, name="transform(x)")
-        if changed.shape[:-1] != x.shape[:-1]:
-            raise ValueError(
-                f"expected a transform that keeps the rows of inputs {tuple(x.shape)}, got {tuple(changed.shape)}; "
-                "transform the rows one by one"
-            )
-        return changed
-
-
-class InputTransformKernel(TransformsInputs, CheckedKernel, Kernel):
+class InputTransformKernel(ChangesInputs, CheckedKernel, Kernel):
     r"""A kernel of transformed inputs, whose transform is learned with the other parameters.
 
     .. math:: k(x, x') = k_0(g(x), g(x'))
@@ -59,6 +43,16 @@ class InputTransformKernel(TransformsInputs, CheckedKernel, Kernel):
         super().__init__(**kwargs)
         self.base_kernel = base_kernel
         self.transform = transform
+
+    def coordinates(self, x: Tensor) -> Tensor:
+        changed: Tensor = self.transform(x)
+        checks.inputs(changed, name="transform(x)")
+        if changed.shape[:-1] != x.shape[:-1]:
+            raise ValueError(
+                f"expected a transform that keeps the rows of inputs {tuple(x.shape)}, got {tuple(changed.shape)}; "
+                "transform the rows one by one"
+            )
+        return changed
 
     @property
     def is_stationary(self) -> bool:

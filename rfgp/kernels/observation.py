@@ -26,41 +26,7 @@ _ENTRIES = 2**24
 """Covariances between nodes that are held at a time: 128 MiB in float64."""
 
 
-class ObservesRows(ChangesInputs):
-    """What the exact kernel of observations and the one with features share: how rows are taken apart."""
-
-    input_dim: Any
-
-    @property
-    def observed_kernel(self) -> Kernel:
-        """The exact kernel of the function or field."""
-        raise NotImplementedError
-
-    def coordinates(self, x: Tensor) -> Tensor:
-        """The centers of the regions, (..., N, d): inputs of the base kernel."""
-        return x[..., : self.input_dim]
-
-    def rows(self, x: Tensor) -> ObservationRows:
-        """The rows taken apart."""
-        outputs = num_outputs(self.observed_kernel, self.input_dim)
-        wanted = num_columns(self.input_dim, outputs)
-        if x.shape[-1] != wanted:
-            what = "the value and derivatives of a function" if outputs is None else f"{outputs} outputs"
-            raise ValueError(
-                f"expected rows of rfgp.functionals.observations with {wanted} columns, for {what} of {self.input_dim} "
-                f"coordinates, got {x.shape[-1]}; make them by points, boxes, segments or derivatives"
-            )
-        rows = split(x, self.input_dim)
-        is_rough = outputs is None and has_values() and _is_rough(self.observed_kernel)
-        if is_rough and has_derivatives(rows):
-            raise ValueError(
-                "expected values of a process without derivatives, got rows with derivatives; use an RBFKernel or a "
-                "MaternKernel with nu of at least 1.5"
-            )
-        return rows
-
-
-class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
+class ObservationKernel(ChangesInputs, CheckedKernel, Kernel):
     r"""The kernel of measurements of a function or field: at points, of derivatives, averages and integrals.
 
     .. math:: k(r, r') = L_r L_{r'} k(x, x'), \qquad L_r f = \frac1{|R|} \int_R \sum_t a_t f_t(x)\, dx
@@ -99,9 +65,29 @@ class ObservationKernel(ObservesRows, CheckedKernel, Kernel):
         self.input_dim = dim
         self.num_nodes = checks.positive_integer("num_nodes", num_nodes)
 
-    @property
-    def observed_kernel(self) -> Kernel:
-        return self.base_kernel
+    def coordinates(self, x: Tensor) -> Tensor:
+        """The centers of the regions, (..., N, d): inputs of the base kernel."""
+        return x[..., : self.input_dim]
+
+    def rows(self, x: Tensor) -> ObservationRows:
+        """The rows taken apart."""
+        function = getattr(self.base_kernel, "exact_kernel", self.base_kernel)
+        outputs = num_outputs(function, self.input_dim)
+        wanted = num_columns(self.input_dim, outputs)
+        if x.shape[-1] != wanted:
+            what = "the value and derivatives of a function" if outputs is None else f"{outputs} outputs"
+            raise ValueError(
+                f"expected rows of rfgp.functionals.observations with {wanted} columns, for {what} of {self.input_dim} "
+                f"coordinates, got {x.shape[-1]}; make them by points, boxes, segments or derivatives"
+            )
+        rows = split(x, self.input_dim)
+        is_rough = outputs is None and has_values() and _is_rough(function)
+        if is_rough and has_derivatives(rows):
+            raise ValueError(
+                "expected values of a process without derivatives, got rows with derivatives; use an RBFKernel or a "
+                "MaternKernel with nu of at least 1.5"
+            )
+        return rows
 
     @property
     def is_stationary(self) -> bool:
@@ -186,7 +172,7 @@ def check_observed_mean(kernel: Kernel, mean: Mean | None) -> None:
     """Raise a ValueError where the inputs of a kernel are rows of observations, and the mean is not zero."""
     parts = list(mean.base_means) if isinstance(mean, MultitaskMean) else [mean]
     is_zero = all(part is None or isinstance(part, ZeroMean) for part in parts)
-    if not is_zero and any(isinstance(part, ObservesRows) for part in kernel.modules()):
+    if not is_zero and any(isinstance(part, ObservationKernel) for part in kernel.modules()):
         raise ValueError(
             "expected a ZeroMean for rows of rfgp.functionals.observations, of whose derivatives and integrals other "
             f"means know nothing, got a {type(mean).__name__}; add a "

@@ -13,7 +13,7 @@ from .._support.torch_names import assert_in_graph
 from ..features import FeatureMap
 
 if TYPE_CHECKING:
-    from ..approximation.random_feature_kernel import RandomFeatureKernel
+    from ..approximation.feature_kernel import FeatureKernel
 
 WEIGHTS = "set of random weights"
 _CHANGED = (
@@ -79,7 +79,7 @@ class WeightsCode:
     def __init__(self) -> None:
         self._known: tuple[int, Tensor] | None = None
 
-    def of(self, kernel: RandomFeatureKernel) -> Tensor:
+    def of(self, kernel: FeatureKernel) -> Tensor:
         """The code of a kernel's present weights, computed once for every draw of them."""
         if self._known is None or self._known[0] != kernel.version:
             digest = hashlib.blake2b(digest_size=7)

@@ -13,13 +13,13 @@ from torch import Tensor
 from .._support.gpytorch_names import TensorMark, tensor_marks
 
 if TYPE_CHECKING:
-    from ..approximation.random_feature_kernel import RandomFeatureKernel
+    from ..approximation.feature_kernel import FeatureKernel
 
 
 class Snapshot(NamedTuple):
     """Copies of a kernel and a mean function, whose parameters are clones in the autograd graph of the originals."""
 
-    kernel: RandomFeatureKernel
+    kernel: FeatureKernel
     mean: Mean
 
 
@@ -29,7 +29,7 @@ class Snapshots:
     def __init__(self) -> None:
         self._known: _Known | None = None
 
-    def take(self, kernel: RandomFeatureKernel, mean: Mean, *others: torch.nn.Module) -> Snapshot:
+    def take(self, kernel: FeatureKernel, mean: Mean, *others: torch.nn.Module) -> Snapshot:
         """The kernel, whose maps are made, and the mean function as they are now.
 
         It is the same object as before if nothing has changed in these or in other modules, which are not copied.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import ChainMap, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import MethodType
@@ -120,9 +120,6 @@ class Decoder:
     def _frozenset(self, number: int, codes: Any, present: Any, path: tuple[str, ...]) -> None:
         self._made[number] = frozenset(self._values(codes, None, path))
 
-    def _chain(self, number: int, codes: Any, present: Any, path: tuple[str, ...]) -> None:
-        self._made[number] = ChainMap(*self._values(codes, getattr(present, "maps", None), path))
-
     def _method(self, number: int, content: Any, present: Any, path: tuple[str, ...]) -> None:
         owner = self._value(content[0], getattr(present, "__self__", None), path)
         function = getattr(type(owner), content[1])
@@ -191,7 +188,6 @@ _OBJECTS: dict[str, Callable[..., None]] = {
     "list": Decoder._list,
     "set": Decoder._set,
     "frozenset": Decoder._frozenset,
-    "chain": Decoder._chain,
     "method": Decoder._method,
     "partial": Decoder._partial,
     "new": Decoder._new,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections import ChainMap, OrderedDict
+from collections import OrderedDict
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -76,8 +76,6 @@ class Encoder:
         if type(value) in (dict, OrderedDict):
             items = [[self.of(key, path), self.of(item, (*path, str(key)))] for key, item in value.items()]
             return {"dict" if type(value) is dict else "ordered dict": items}
-        if isinstance(value, ChainMap):
-            return {"chain": [self.of(part, path) for part in value.maps]}
         if type(value) in (list, set, frozenset):
             items = [self.of(item, (*path, str(index))) for index, item in enumerate(value)]
             return {type(value).__name__: items}

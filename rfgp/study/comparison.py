@@ -18,7 +18,9 @@ from tqdm.auto import tqdm
 
 from .._support import checks
 from .._support.data_frames import Missing
-from ..approximation import FeatureKernel, LandmarkKernel, approximate
+from ..approximation import approximate
+from ..approximation.landmarks import Landmarks
+from ..approximation.maps import drawn_maps
 from ..training import FitSummary
 from .bench import DRAWS, Bench
 from .checkpoint import StudyCheckpoint, check_same, fingerprint
@@ -256,9 +258,9 @@ def environment() -> dict[str, Any]:
 
 def _methods(kernel: Kernel) -> str:
     """The methods by which the features of a kernel were made."""
-    if any(isinstance(part, LandmarkKernel) for part in kernel.modules()):
+    if any(isinstance(part, Landmarks) for part in kernel.modules()):
         return "landmarks"
-    recipes = [part.recipe for part in kernel.modules() if isinstance(part, FeatureKernel)]
+    recipes = [drawn.recipe for drawn in drawn_maps(kernel)]
     return ", ".join(dict.fromkeys(str(recipe.method) for recipe in recipes if recipe is not None))
 
 

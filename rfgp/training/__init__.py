@@ -2,18 +2,22 @@
 
 from .auto import Auto
 from .comparison import compare, neighbor_score
+from .composite_likelihood import CompositeLikelihood
 from .exact_stages import Blocks, Subset
 from .fitting import fit
+from .leave_out import LeaveOut
 from .minibatches import Minibatches
 from .neighbors import Neighbors
 from .objectives import cholesky_forced
 from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
-from .strategies import Evidence, LeaveOut
+from .session import Stage, Training
+from .strategies import Evidence, Strategy
 from .summary import FitStage, FitSummary
 
 __all__ = [
     "Auto",
     "Blocks",
+    "CompositeLikelihood",
     "Evidence",
     "FitStage",
     "FitSummary",
@@ -21,7 +25,10 @@ __all__ = [
     "LeaveOut",
     "Minibatches",
     "Neighbors",
+    "Stage",
+    "Strategy",
     "Subset",
+    "Training",
     "cholesky_forced",
     "compare",
     "fit",

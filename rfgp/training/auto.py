@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor
@@ -12,13 +13,16 @@ from torch import Tensor
 from ..approximation.width_warning import quiet
 from . import timing
 from .ascent import Ascent, NoValueError
-from .exact_regression import ExactRegression, exact_regression
 from .exact_stages import Blocks, Subset
 from .objectives import WeightSpaceObjective
-from .session import SOME_ROWS, Training
+from .prediction_errors import normal_log_density
+from .rollback import Values
+from .session import SOME_ROWS, Stage, Training
 from .starts import center_inputs, random_rows
-from .strategies import Maximization
+from .strategies import Evidence, Strategy
 
+SMALL = 2000
+"""Up to so many rows it takes the evidence."""
 _HELD_OUT, _CHECKED_ROWS = 1000, 20_000
 _WIDE_EVALUATIONS, _WIDE_ROWS = 12, 10_000
 _SHARE_OF_TIME = 0.4
@@ -31,13 +35,13 @@ class _Learned(NamedTuple):
 
     source: str
     loss: float
-    tuned: list[Tensor]
+    tuned: Values
     ascent: Ascent | None
-    rescaled: list[Tensor]
+    rescaled: Values
 
 
 @dataclass(frozen=True, kw_only=True)
-class Auto(Maximization):
+class Auto(Strategy):
     """What suits the model and the number of rows.
 
     The evidence for up to 2,000 rows, an ExactGP, classes, several outputs and complex values, which may learn more
@@ -51,76 +55,68 @@ class Auto(Maximization):
     False
     """
 
-    def learn(self, training: Training) -> float:
-        regression = exact_regression(training.objective)
+    def stages(self, training: Training) -> Iterable[Stage]:
+        x, model = training.objective.x, training.model
+        is_large = x.dim() == 2 and len(x) > SMALL
+        is_few = is_large or model.block_size is not None
+        if not (is_few and training.has_regression and training.regression.is_plain):
+            return Evidence().stages(training)
+        if not is_large:
+            return Subset().stages(training)
         if not training.deadline.allows(_COMPARISONS * training.fit_seconds):
-            return Blocks().learn(training)
-        _learn_best(training, training.objective, regression)
-        return training.finish()
+            return Blocks().stages(training)
+        return _best_of_all(training)
 
 
-def _learn_best(training: Training, objective: Any, regression: ExactRegression) -> None:
-    """Take the parameters with which the wide model predicts held-out rows best."""
-    model, last = training.model, training.fit_seconds
-    held = random_rows(len(regression.x), min(_HELD_OUT, len(regression.x) // 10))
-    is_held = torch.zeros(len(regression.x), dtype=torch.bool)
+def _best_of_all(training: Training) -> Iterator[Stage]:
+    """Those of blocks, a subset and all features, and the parameters with which held-out rows are predicted best."""
+    model, x, last = training.model, training.regression.x, training.fit_seconds
+    held = random_rows(len(x), min(_HELD_OUT, len(x) // 10))
+    is_held = torch.zeros(len(x), dtype=torch.bool)
     is_held[held] = True
     rows = torch.nonzero(~is_held).squeeze(-1)
-    is_initialized, start = training.initialize, _values(model)
+    is_initialized, start = training.initialize, Values(model)
 
     def judged(source: str) -> _Learned:
-        tuned, ascent = _values(model), training.ascent
-        loss = _held_out_loss(training, objective, regression, rows, held)
-        return _Learned(source, loss, tuned, ascent, _values(model))
+        tuned, ascent = Values(model), training.ascent
+        loss = _held_out_loss(training, rows, held)
+        return _Learned(source, loss, tuned, ascent, Values(model))
 
     learned: list[_Learned] = []
     for strategy in (Blocks(), Subset()):
         if learned:
-            _restore(model, start)
+            start.restore()
         training.initialize = is_initialized
-        strategy.tune(training, regression, rows, training.deadline.earlier(4.0 * last).share(_SHARE_OF_TIME))
-        learned.append(judged(strategy.source))
+        yield from strategy.stages_on(training, rows, training.deadline.earlier(4.0 * last).share(_SHARE_OF_TIME))
+        learned.append(judged(training.source))
     best = min(learned, key=lambda each: each.loss)
-    left = min(_WIDE_EVALUATIONS, training.limit - training.used)
-    has_blocks = getattr(model, "block_size", None) is not None  # whose evidence the blocks have seen
-    if left > 0 and training.deadline.allows(3.0 * last) and not has_blocks:
-        _restore(model, best.rescaled)
-        some = rows[random_rows(len(rows), _WIDE_ROWS)]
-        x, y, noise = objective.data(some)
-        wide = WeightSpaceObjective(model, x, y, noise)
-        training.ascend("evidence", f"{len(some)} rows", wide, left, training.deadline.earlier(2.0 * last), 0)
-        center_inputs(model, regression.x)
+    has_blocks = model.block_size is not None  # whose evidence the blocks have seen
+    if training.left > 0 and training.deadline.allows(3.0 * last) and not has_blocks:
+        best.rescaled.restore()
+        wide = WeightSpaceObjective(
+            model, *cast(WeightSpaceObjective, training.objective).data(rows[random_rows(len(rows), _WIDE_ROWS)])
+        )
+        yield Stage(wide, evaluations=_WIDE_EVALUATIONS, trials=0, deadline=training.deadline.earlier(2.0 * last))
+        center_inputs(model, x)
         best = min(best, judged(SOME_ROWS), key=lambda each: each.loss)
     training.ascent, training.source = best.ascent, best.source
-    _restore(model, best.tuned)
+    best.tuned.restore()
 
 
 @torch.no_grad()
-def _held_out_loss(
-    training: Training, objective: Any, regression: ExactRegression, rows: Tensor, held: Tensor
-) -> float:
+def _held_out_loss(training: Training, rows: Tensor, held: Tensor) -> float:
     """The mean negative log density of held-out targets under the wide model of other rows; a stage of its own."""
     began, some, model = timing.clock(), rows[random_rows(len(rows), _CHECKED_ROWS)], training.model
+    regression = training.regression
     try:
         with quiet():
-            model.condition(*objective.data(some))
+            model.condition(*cast(WeightSpaceObjective, training.objective).data(some))
             training.rescale()
             posterior = model.posterior(regression.x[held])
         variance = posterior.variance.double() + regression.noise_variances(held)
         error = regression.targets[held] - posterior.mean.double()
-        density = 0.5 * ((2.0 * math.pi * variance).log() + error.square() / variance)
-        score = float(density.mean())
+        score = -float(normal_log_density(error, variance).mean())
     except (ValueError, NoValueError):
         score = math.inf
     training.add_stage("wide model", f"{len(held)} held-out rows", began, score, unit="nats lost per row")
     return score if math.isfinite(score) else math.inf
-
-
-def _values(model: torch.nn.Module) -> list[Tensor]:
-    return [p.detach().clone() for p in model.parameters()]
-
-
-def _restore(model: torch.nn.Module, values: list[Tensor]) -> None:
-    with torch.no_grad():
-        for parameter, value in zip(model.parameters(), values, strict=True):
-            parameter.copy_(value)

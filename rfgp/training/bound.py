@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from gpytorch.likelihoods import GaussianLikelihood, LaplaceLikelihood, StudentTLikelihood
 from linear_operator.operators import DiagLinearOperator
@@ -16,7 +18,8 @@ from ..models import WeightSpaceVariationalGP
 from ..models.variational.model import RowSites
 from ..models.variational.strategy import FunctionParts
 from .objectives import Objective
-from .run import constrained_values, parts_of
+from .parts import constrained_values, parts_of
+from .session import Stage, Training
 from .strategies import Strategy, Task
 from .summary import FitStage, FitSummary
 from .timing import clock
@@ -71,6 +74,10 @@ class BoundObjective(Objective):
 class WeightsAlone(Strategy):
     """The best distribution of the weights of a model without other parameters to learn."""
 
+    def stages(self, training: Training) -> Iterable[Stage]:
+        """None: it follows from the rows."""
+        return ()
+
     def fit(self, task: Task) -> FitSummary:
         model, x, y, began = task.model, task.x, task.y, clock()
         with torch.no_grad():
@@ -78,7 +85,7 @@ class WeightsAlone(Strategy):
             value = float(BoundObjective(model, x, y).finish())
         took = clock() - began
         stages = (FitStage("weights", "all rows", 1, took, value / len(x)),)
-        values = constrained_values(model)
+        values = constrained_values(parts_of(model))
         return FitSummary(value, initial, 1, True, "converged: weights alone", took, values, stages)
 
 

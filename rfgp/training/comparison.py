@@ -10,17 +10,17 @@ from .._support import checks
 from ..approximation.input_scales import input_scales
 from ..linalg.nearest import scaled_points
 from ..models import WeightSpaceGP
-from .climb import mean_log_density
-from .conditionals import Conditional
+from .composite_likelihood import CompositeLikelihood, Observations
 from .grid_comparison import compare_on_grid
-from .near_groups import near_groups, searches
+from .near_rows import near_groups, searches
 from .neighbors import NeighborObjective
 from .rollback import Rollback
+from .session import Training
 from .starts import random_rows
 from .timing import Deadline
-from .tuning import Stage, Tuning
+from .tuning import Step, Tuning
 
-_FIRST, _LAST = (Stage(900, 10, True),), (Stage(3000, 8, False),)
+_FIRST, _LAST = (Step(900, 10, True),), (Step(3000, 8, False),)
 _FINALISTS, _EVALUATIONS, _NEIGHBORS = 3, 100, 64
 _SHARE_OF_FIRST = 0.6
 
@@ -73,22 +73,23 @@ def compare(
     try:
         if all(model.sums_hold for model in models.values()):
             return compare_on_grid(models, x, y, noise, deadline)
-        tunings: dict[str, Tuning] = {}
+        trainings, tunings = {}, {}
         for index, (name, model) in enumerate(models.items()):
             objective = NeighborObjective(model, x, y, noise)
             if is_first:
                 objective.start()
             share = deadline.share(_SHARE_OF_FIRST / (_SHARE_OF_FIRST * (len(models) - index) + 1.0 - _SHARE_OF_FIRST))
-            tunings[name] = Tuning(objective.conditional(is_first), objective.moments, _EVALUATIONS, share)
-            tunings[name].advance(_FIRST if is_first else ())
+            trainings[name] = Training(objective, False, _EVALUATIONS, share)
+            tunings[name] = Tuning(objective.observations(is_first), share)
+            trainings[name].follow(tunings[name].stages(_FIRST if is_first else ()))
         finalists = sorted(tunings, key=lambda name: -tunings[name].value)[: _FINALISTS if is_first else None]
         for index, name in enumerate(finalists):
             tunings[name].deadline = deadline.share(1.0 / (len(finalists) - index))
-            tunings[name].advance(_LAST)
+            trainings[name].follow(tunings[name].stages(_LAST))
         for tuning in tunings.values():
-            tuning.keep_best()
+            tuning.write()
         held = min((tuning.held for tuning in tunings.values()), key=len)
-        scores = {name: _score(tuning.conditional, held, _NEIGHBORS) for name, tuning in tunings.items()}
+        scores = {name: _score(tuning.observations, held, _NEIGHBORS) for name, tuning in tunings.items()}
     except BaseException:
         for rollback in before:
             rollback.restore()
@@ -129,10 +130,11 @@ def neighbor_score(
     x = checks.columns(x)
     wanted = checks.positive_integer("num_neighbors", num_neighbors)
     count = checks.positive_integer("num_rows", num_rows)
-    conditional = NeighborObjective(model, x, y, noise).conditional(initialize=False)
-    return _score(conditional, random_rows(len(x), count).to(x.device), wanted)
+    observations = NeighborObjective(model, x, y, noise).observations(initialize=False)
+    return _score(observations, random_rows(len(x), count).to(x.device), wanted)
 
 
-def _score(conditional: Conditional, rows: Tensor, num_neighbors: int) -> float:
-    points = scaled_points(conditional.x, input_scales(conditional.kernel, conditional.x))
-    return mean_log_density(conditional, near_groups(searches(points), rows, num_neighbors))
+def _score(observations: Observations, rows: Tensor, num_neighbors: int) -> float:
+    points = scaled_points(observations.x, input_scales(observations.kernel, observations.x))
+    groups = near_groups(searches(points), rows, num_neighbors)
+    return CompositeLikelihood(observations, groups, targets=1).score()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
-import gpytorch
 import numpy as np
 import torch
 from gpytorch.constraints import Interval
@@ -15,6 +14,7 @@ from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
 from torch import Tensor
 
 from .moments import DataMoments
+from .parts import Parts
 
 _MARGIN = 1e-3
 """How far, relative to the value, optimized parameters stay from the bounds of their constraints."""
@@ -115,11 +115,11 @@ class Logarithmic(Coordinate):
 
 
 class Together(Coordinate):
-    """A positive parameter of several numbers whose ratios stay: the mean of their logarithms."""
+    """Positive parameters of which all ratios stay: the mean of their logarithms."""
 
-    def __init__(self, member: Logarithmic) -> None:
-        super().__init__(member.name, member.parameters)
-        self.member = member
+    def __init__(self, members: list[Logarithmic]) -> None:
+        super().__init__(members[0].name, [parameter for member in members for parameter in member.parameters])
+        self.members = members
 
     @property
     def size(self) -> int:
@@ -127,19 +127,25 @@ class Together(Coordinate):
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        values = self.member.values().cpu().numpy()
-        lower, upper = (bound - values + values.mean() for bound in self.member.bounds)
+        values = self._logarithms().cpu().numpy()
+        lower, upper = (
+            np.concatenate([member.bounds[side] for member in self.members]) - values + values.mean() for side in (0, 1)
+        )
         return lower.max(keepdims=True), upper.min(keepdims=True)
 
+    def _logarithms(self) -> Tensor:
+        return torch.cat([member.values() for member in self.members])
+
     def values(self) -> Tensor:
-        return self.member.values().mean().reshape(1)
+        return self._logarithms().mean().reshape(1)
 
     def assign(self, values: Tensor) -> None:
-        present = self.member.values()
-        self.member.assign(present - present.mean() + values)
+        step = values - self.values()
+        for member in self.members:
+            member.assign(member.values() + step)
 
     def gradient(self) -> Tensor:
-        return self.member.gradient().sum().reshape(1)
+        return torch.cat([member.gradient() for member in self.members]).sum().reshape(1)
 
 
 class LinearMeanCoordinate(Coordinate):
@@ -182,20 +188,20 @@ class Coordinates:
     Positive parameters are optimized by their logarithms, means in standard deviations of the targets, and others in
     units of their start. The logarithms of periods and frequencies are in units of what the inputs resolve.
 
-    :param is_tied: whether the lengthscales of a kernel keep their ratios.
+    :param is_tied: whether all lengthscales keep their ratios, and parameters of transforms of the inputs stay.
     :param ranges: the ranges of the inputs of periods and frequencies, of :func:`resolutions`.
     """
 
     def __init__(
         self,
-        parts: dict[str, gpytorch.Module],
+        parts: Parts,
         moments: DataMoments,
         is_tied: bool = False,
         ranges: Mapping[int, Tensor] | None = None,
     ) -> None:
         self.members = list(_coordinates(parts, moments, ranges or {}))
         if is_tied:
-            self.members = [_tied(member) for member in self.members]
+            self.members = _tied(self.members)
         if not self.members:
             raise ValueError("expected parameters to train, got none that require gradients; set requires_grad_(True)")
         bounds = [member.bounds for member in self.members]
@@ -229,28 +235,25 @@ class Coordinates:
 
     def mask(self, raw: set[int]) -> np.ndarray:
         """Which coordinates belong to tensors with these identities."""
-        marks = [np.full(member.size, any(id(p) in raw for p in member.parameters)) for member in self.members]
-        return np.concatenate(marks)
+        return self._where(lambda member: any(id(p) in raw for p in member.parameters))
 
     @property
     def lengthscales(self) -> np.ndarray:
         """Which coordinates are lengthscales."""
-        return self._named("lengthscale")
+        return self._where(lambda member: member.name.rpartition(".")[2] == "lengthscale")
 
     @property
     def transforms(self) -> np.ndarray:
         """Which coordinates are parameters of transforms of the inputs."""
-        marks = [np.full(member.size, ".transform." in f".{member.name}") for member in self.members]
-        return np.concatenate(marks)
+        return self._where(_is_of_transform)
 
     @property
     def noises(self) -> np.ndarray:
         """Which coordinates are variances of noise."""
-        return self._named("noise")
+        return self._where(lambda member: member.name.rpartition(".")[2] == "noise")
 
-    def _named(self, name: str) -> np.ndarray:
-        marks = [np.full(member.size, member.name.rpartition(".")[2] == name) for member in self.members]
-        return np.concatenate(marks)
+    def _where(self, is_wanted: Callable[[Coordinate], bool]) -> np.ndarray:
+        return np.concatenate([np.full(member.size, is_wanted(member)) for member in self.members])
 
     def at_bounds(self, values: np.ndarray) -> list[tuple[Coordinate, str, float]]:
         """Members with a coordinate at a bound of their constraint: which bound, and the value there."""
@@ -271,14 +274,18 @@ class Coordinates:
         return ends
 
 
-def _tied(member: Coordinate) -> Coordinate:
-    """A coordinate, but lengthscales with one number for all."""
-    return Together(member) if isinstance(member, Logarithmic) and member.name.endswith("lengthscale") else member
+def _is_of_transform(member: Coordinate) -> bool:
+    return ".transform." in f".{member.name}"
 
 
-def _coordinates(
-    parts: dict[str, gpytorch.Module], moments: DataMoments, ranges: Mapping[int, Tensor]
-) -> Iterator[Coordinate]:
+def _tied(members: list[Coordinate]) -> list[Coordinate]:
+    """The same with one number for all lengthscales, in place of the first, and without parameters of transforms."""
+    lengths = [m for m in members if isinstance(m, Logarithmic) and m.name.endswith("lengthscale")]
+    others = [m for m in members if not _is_of_transform(m) and m not in lengths]
+    return [*([Together(lengths)] if lengths else []), *others]
+
+
+def _coordinates(parts: Parts, moments: DataMoments, ranges: Mapping[int, Tensor]) -> Iterator[Coordinate]:
     seen: set[int] = set()
     for prefix, part in parts.items():
         units = moments.of_log_noise() if prefix.startswith("log_noise.") else moments

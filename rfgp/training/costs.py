@@ -19,15 +19,13 @@ _SPECTRA_OF_FIT = 2
 
 
 def fit_seconds(objective: Objective, deadline: Deadline) -> tuple[float, float]:
-    """What a fit to few rows takes, and what that to all rows will; zeros without a deadline, and after it.
+    """What a fit to few rows takes, and what that to all rows will; zeros after a deadline.
 
     Outputs so many that a fit to any rows is long are not measured.
     """
     y = getattr(objective, "y", None)
-    few, last = 0.0, covariance_seconds(y) if isinstance(y, Tensor) and deadline.is_set else 0.0
-    if not deadline.allows(_SAFETY * last):
-        return few, last
-    for size in _SIZES if deadline.is_set and deadline.allows() else ():
+    few, last = 0.0, covariance_seconds(y) if isinstance(y, Tensor) else 0.0
+    for size in _SIZES if deadline.allows(_SAFETY * last) else ():
         rows = objective.first_rows(size)
         seconds = _seconds(objective, rows)
         if deadline.allows(seconds):

@@ -1,8 +1,7 @@
-"""A model as regressions with its exact kernel, and their likelihood on blocks of few rows."""
+"""A model as regressions with its exact kernel."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import gpytorch
@@ -23,90 +22,82 @@ from ..data.row_noise import RowNoise, noise_parts
 from ..inference.sums.mean_basis import mean_values
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..models import WeightSpaceGP
-from .chunked import chunked_sum
-from .moments import DataMoments
+from .composite_likelihood import Observations
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
-from .stationary import GaussianLogDensity, covariance
-
-_CHUNK = 2**18
-"""Entries of the matrices that are held at a time: they stay in the cache of a processor."""
-_TRIAL_ROWS, _TRIAL_SIZE = 2500, 500
-_SHARE_OF_ERROR = 0.1
+from .prediction_errors import conditional_log_density
+from .stationary import covariance
 
 
-@dataclass(frozen=True)
-class ExactRegression:
+class ExactRegression(Observations):
     """A model as exact regressions on its rows.
 
-    :param x: inputs, (N, d).
     :param targets: (N,), or (C, N) for classes, or (N, T) for several outputs, in float64.
     :param noise: fixed noise variances, of the shape of the targets; None where the noise is learned.
     :param weights: what divides the noise of the rows, (N,); None for ones.
     :param is_multitask: whether rows have several outputs.
     """
 
-    model: Any
-    kernel: Kernel
-    x: Tensor
-    targets: Tensor
-    noise: Tensor | None
-    weights: Tensor | None = None
-    is_multitask: bool = False
+    def __init__(
+        self,
+        objective: Objective,
+        kernel: Kernel,
+        targets: Tensor,
+        noise: Tensor | None,
+        weights: Tensor | None = None,
+        is_multitask: bool = False,
+    ) -> None:
+        super().__init__(objective, kernel)
+        self.targets, self.noise, self.weights, self.is_multitask = targets, noise, weights, is_multitask
+
+    @property
+    def outputs(self) -> Tensor:
+        columns = self.targets.unsqueeze(-1) if self.is_plain else self.targets
+        return columns if self.is_plain or self.is_multitask else columns.mT
 
     @property
     def is_plain(self) -> bool:
         """Whether rows have one target each."""
         return self.targets.dim() == 1
 
-    def log_likelihood(self, rows: Tensor) -> Tensor:
-        """The log likelihood of independent blocks of rows (B, n), summed."""
-        x, kernel = self.x[rows], self.kernel
+    def log_densities(self, groups: Tensor, targets: int) -> Tensor:
+        x, kernel = self.x[groups], self.kernel
         if self.is_multitask:
-            mean = mean_values(self.model.mean_module, x).expand(*rows.shape, self.targets.shape[-1])
+            num_outputs = self.targets.shape[-1]
+            mean = mean_values(self.model.mean_module, x).expand(*groups.shape, num_outputs)
+            residual = (self.targets[groups] - mean).double().flatten(-2)
+            matrix = covariance(kernel, x)
             if self.noise is not None:
-                residual = (self.targets[rows] - mean).flatten(-2)
-                return _log_density(covariance(kernel, x), self._of_cells(rows), residual)
-            prior = MultitaskMultivariateNormal(mean, to_linear_operator(covariance(kernel, x)))
-            marginal = self.model.likelihood(prior)
-            residual = (self.targets[rows] - marginal.mean).flatten(-2)
-            matrix = marginal.covariance_matrix
+                own = self.noise[groups] if self.weights is None else self.noise[groups] / self.weights[groups, None]
+                return conditional_log_density(matrix, own.flatten(-2), residual, targets * num_outputs)
+            prior = MultitaskMultivariateNormal(mean, to_linear_operator(matrix))
+            noisy = self.model.likelihood(prior).covariance_matrix
             if self.weights is not None:
-                of_rows = self.weights[rows].repeat_interleave(self.targets.shape[-1], dim=-1).unsqueeze(-1)
-                matrix = prior.covariance_matrix + (matrix - prior.covariance_matrix) / of_rows
-            return _log_density(matrix, residual.new_zeros(1), residual)
+                of_rows = self.weights[groups].repeat_interleave(num_outputs, dim=-1).unsqueeze(-1)
+                noisy = matrix + (noisy - matrix) / of_rows
+            return conditional_log_density(noisy, residual.new_zeros(1), residual, targets * num_outputs)
         is_batched = bool(kernel.batch_shape)
         matrix = covariance(kernel, x.unsqueeze(-3) if is_batched else x)
-        mean = _mean(self.model.mean_module, x)
+        mean, variances = _mean(self.model.mean_module, x), self.noise_variances(groups)
         if self.is_plain:
-            return _log_density(matrix, self.noise_variances(rows), self.targets[rows] - mean)
-        targets, variances = self.targets[:, rows].transpose(0, 1), self.noise_variances(rows)
-        every = (matrix if is_batched else matrix.unsqueeze(1)).expand(*targets.shape, targets.shape[-1])
-        residual = targets - (mean if mean.dim() == targets.dim() else mean.unsqueeze(1))
-        return _log_density(every, variances, residual)
+            return conditional_log_density(matrix, variances, self.targets[groups] - mean, targets)
+        of_classes = self.targets[:, groups].transpose(0, 1)
+        every = (matrix if is_batched else matrix.unsqueeze(1)).expand(*of_classes.shape, of_classes.shape[-1])
+        residual = of_classes - (mean if mean.dim() == of_classes.dim() else mean.unsqueeze(1))
+        return conditional_log_density(every, variances, residual, targets).sum(-1)
 
     def noise_variances(self, rows: Tensor) -> Tensor:
         """The noise variances of rows (..., n): of a shape that expands to these, or (B, C, n) for classes."""
-        variances = self._unweighted(rows)
-        if self.weights is None:
-            return variances
-        weights = self.weights[rows]
-        return variances / (weights if self.is_plain else weights.unsqueeze(-2))
-
-    def _of_cells(self, rows: Tensor) -> Tensor:
-        """The known noise variances of the outputs of rows (B, n), (B, n T)."""
-        variances = self.noise[rows]  # type: ignore[index]
-        return (variances if self.weights is None else variances / self.weights[rows].unsqueeze(-1)).flatten(-2)
-
-    def _unweighted(self, rows: Tensor) -> Tensor:
         likelihood = self.model.likelihood
         if self.noise is None:
-            noise: Tensor = likelihood.noise.double()
-            return noise.reshape(1)
-        variances = self.noise[rows] if self.is_plain else self.noise[:, rows].transpose(0, 1)
-        second = likelihood.second_noise_covar
-        if second is None:
+            variances: Tensor = likelihood.noise.double().reshape(1)
+        else:
+            variances = self.noise[rows] if self.is_plain else self.noise[:, rows].transpose(0, 1)
+            if likelihood.second_noise_covar is not None:
+                second = likelihood.second_noise_covar.noise.double()
+                variances = variances + second.reshape((-1,) if self.is_plain else (-1, 1))
+        if self.weights is None:
             return variances
-        return variances + second.noise.double().reshape((-1,) if self.is_plain else (-1, 1))
+        return variances / (self.weights[rows] if self.is_plain else self.weights[rows].unsqueeze(-2))
 
 
 def exact_regression(objective: Objective) -> ExactRegression:
@@ -120,26 +111,26 @@ def exact_regression(objective: Objective) -> ExactRegression:
     noise, weights = noise_parts(noise)
     if isinstance(likelihood, DirichletClassificationLikelihood) and isinstance(model, WeightSpaceGP):
         variances, targets = class_regressions(likelihood, y, likelihood.alpha_epsilon, torch.float64)
-        return ExactRegression(model, kernel, x, targets.mT, variances, weights)
+        return ExactRegression(objective, kernel, targets.mT, variances, weights)
     if y.is_complex() or bool(torch.isnan(y).any()):
         raise _no_regression("real targets without NaN")
     is_field = isinstance(model, WeightSpaceGP) and model.has_grid and model.covar_module.has_output_factor
     if is_field and type(likelihood) is MultitaskFixedNoiseGaussianLikelihood and likelihood.second_noise_covar is None:
         known = likelihood.noise if noise is None else noise
-        return ExactRegression(model, kernel, x, y.double(), known.detach().double(), weights, is_multitask=True)
+        return ExactRegression(objective, kernel, y.double(), known.detach().double(), weights, is_multitask=True)
     if is_field or isinstance(kernel, MultitaskKernel):
         if type(likelihood) is not MultitaskGaussianLikelihood or y.dim() != 2:
             raise _no_regression("a MultitaskGaussianLikelihood for a MultitaskKernel")
-        return ExactRegression(model, kernel, x, y.double(), None, weights, is_multitask=True)
+        return ExactRegression(objective, kernel, y.double(), None, weights, is_multitask=True)
     if model.covar_module.has_output_factor if isinstance(model, WeightSpaceGP) else y.dim() > 1:
         raise _no_regression("a scalar kernel or a MultitaskKernel")
     if isinstance(model, WeightSpaceGP) and model.covar_module.is_complex:
         raise _no_regression("real features")
     if type(likelihood) is GaussianLikelihood:
-        return ExactRegression(model, kernel, x, y.double(), None, weights)
+        return ExactRegression(objective, kernel, y.double(), None, weights)
     if type(likelihood) is FixedNoiseGaussianLikelihood:  # others may do more than add to what is given
         given = likelihood.noise_covar.noise if noise is None else noise
-        return ExactRegression(model, kernel, x, y.double(), given.detach().double(), weights)
+        return ExactRegression(objective, kernel, y.double(), given.detach().double(), weights)
     raise _no_regression("a Gaussian, fixed-noise or Dirichlet likelihood")
 
 
@@ -157,58 +148,6 @@ def _no_regression(wanted: str) -> ValueError:
         f"expected {wanted} for the likelihood of the exact kernel on some rows, got another model; use "
         'strategy="evidence", which takes every model'
     )
-
-
-class BlockObjective(Objective):
-    """The log likelihood of independent blocks of rows (B, n) under the exact kernel; one block is a subset."""
-
-    def __init__(self, regression: ExactRegression, rows: Tensor, moments: DataMoments | None = None) -> None:
-        self.model, self.x, self.regression = regression.model, regression.x, regression
-        self.rows = rows.to(self.x.device)
-        if moments is not None:
-            self.moments = moments
-
-    @property
-    def outputs(self) -> Tensor:
-        targets = self.regression.targets
-        columns = targets.unsqueeze(-1) if targets.dim() == 1 else targets
-        return columns if len(columns) == len(self.x) else columns.mT
-
-    @property
-    def num_rows(self) -> int:
-        return self.rows.numel()
-
-    @property
-    def tolerance(self) -> float:
-        """A tenth of the standard error of the gradient, where the rows are some of all."""
-        error = self.num_rows**-0.5 if self.num_rows < len(self.x) or len(self.rows) > 1 else 0.0
-        return max(super().tolerance, _SHARE_OF_ERROR * error)
-
-    def first_rows(self, size: int) -> None:
-        return None
-
-    def some_rows(self) -> Tensor | None:
-        count, size = self.rows.shape
-        if count * size <= _TRIAL_ROWS and size <= 2 * _TRIAL_SIZE:
-            return None
-        return self.rows[: max(1, _TRIAL_ROWS // size), :_TRIAL_SIZE]
-
-    def evidence(self, rows: Tensor | None = None) -> Tensor:
-        """The log likelihood, whose gradient is found chunk by chunk of the blocks."""
-        wanted = self.rows if rows is None else rows
-        parameters = [p for p in self.model.parameters() if p.requires_grad]
-        return chunked_sum(self.regression.log_likelihood, wanted, max(1, _CHUNK // wanted.shape[-1] ** 2), parameters)
-
-    def finish(self) -> Tensor:
-        return self.evidence()
-
-    def kernel_and_inputs(self) -> tuple[Kernel, Tensor]:
-        return self.regression.kernel, self.x
-
-
-def _log_density(matrix: Tensor, variances: Tensor, residual: Tensor) -> Tensor:
-    value: Tensor = GaussianLogDensity.apply(matrix, variances, residual.double())
-    return value
 
 
 def _mean(mean: gpytorch.means.Mean, x: Tensor) -> Tensor:

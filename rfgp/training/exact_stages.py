@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,70 +15,57 @@ from .._support.constrained import set_within
 from ..approximation.input_scales import input_scales
 from ..linalg.nearest import scaled_points
 from . import timing
-from .exact_regression import BlockObjective, ExactRegression, exact_regression
+from .composite_likelihood import CompositeLikelihood
+from .exact_regression import ExactRegression
 from .near_rows import near_blocks
 from .noise_check import NUM_NEIGHBORS, has_one_noise, noise_factor
-from .session import Training
+from .session import Stage, Training
 from .starts import random_rows
-from .strategies import Maximization
+from .strategies import Strategy
 from .timing import Deadline
 
 _MEASURED_BLOCKS, _MEASURED_ROWS = 8, 256
 _TRIAL_EVALUATIONS, _SHARE_OF_TRIALS = 16, 12
 
 
-@dataclass(frozen=True)
-class Stage:
-    """Blocks of rows, and how many evaluations they take."""
+class Size(NamedTuple):
+    """How many groups of how many rows a stage has, and how many evaluations it takes."""
 
-    count: int
-    size: int
+    groups: int
+    rows: int
     evaluations: int
 
 
-class ExactStages(Maximization):
+class ExactStages(Strategy):
     """A strategy of stages, each with the likelihood of the exact kernel on other rows."""
 
     name: ClassVar[str]
-    source: ClassVar[str]
-    stages: ClassVar[tuple[Stage, ...]]
+    sizes: ClassVar[tuple[Size, ...]]
 
     @abc.abstractmethod
-    def positions(self, regression: ExactRegression, rows: Tensor, stage: Stage, seconds: float, left: int) -> Tensor:
+    def positions(self, regression: ExactRegression, rows: Tensor, size: Size, seconds: float, left: int) -> Tensor:
         """Positions in ``rows`` of the rows that a stage takes, (B, n)."""
 
-    @abc.abstractmethod
-    def described(self, blocks: Tensor) -> str:
-        """The rows (B, n) of a stage, in words."""
+    def stages(self, training: Training) -> Iterable[Stage]:
+        rows, deadline = torch.arange(len(training.regression.x)), training.deadline.earlier(training.fit_seconds)
+        return self.stages_on(training, rows, deadline)
 
-    def learn(self, training: Training) -> float:
-        regression = exact_regression(training.objective)
-        self.check(regression)
-        every = torch.arange(len(regression.x))
-        self.tune(training, regression, every, training.deadline.earlier(training.fit_seconds))
-        training.source = self.source
-        return training.finish()
-
-    def check(self, regression: ExactRegression) -> None:
-        """Raise a ValueError where a model cannot be trained in this way."""
-
-    def tune(self, training: Training, regression: ExactRegression, rows: Tensor, deadline: Deadline) -> None:
-        """Learn parameters from some of the rows with these numbers."""
-        blocks = rows[:0]
-        for index, stage in enumerate(self.stages):
-            limit = min(stage.evaluations, training.limit - training.used)
-            has_seen_all = index > 0 and self.stages[index - 1].size >= len(rows)
-            if limit < 1 or has_seen_all or (index > 0 and not deadline.allows()):
+    def stages_on(self, training: Training, rows: Tensor, deadline: Deadline) -> Iterator[Stage]:
+        """Those that learn from some of the rows, with these numbers."""
+        regression, groups = training.regression, rows[:0]
+        for index, size in enumerate(self.sizes):
+            has_seen_all = index > 0 and self.sizes[index - 1].rows >= len(rows)
+            if training.left < 1 or has_seen_all or (index > 0 and not deadline.allows()):
                 break
-            positions = self.positions(regression, rows, stage, deadline.left, len(self.stages) - index)
+            evaluations = min(size.evaluations, training.left)
+            positions = self.positions(regression, rows, size, deadline.left, len(self.sizes) - index)
             if index > 0 and not len(positions):
                 break
-            blocks = rows[positions]
-            objective = BlockObjective(regression, blocks, training.objective.moments)
+            groups = rows[positions]
+            likelihood = CompositeLikelihood(regression, groups)
             trials = min(_TRIAL_EVALUATIONS, training.limit // _SHARE_OF_TRIALS)
-            training.ascend(self.name, self.described(blocks), objective, limit, deadline, trials, seconds=0.0)
-            training.initialize = False
-        if 0 < blocks.numel() < len(rows) > NUM_NEIGHBORS and has_one_noise(regression) and deadline.allows():
+            yield Stage(likelihood, self.name, evaluations, trials=trials, deadline=deadline)
+        if 0 < groups.numel() < len(rows) > NUM_NEIGHBORS and has_one_noise(regression) and deadline.allows():
             _raise_noise(training, regression, rows)
 
 
@@ -95,19 +83,15 @@ class Subset(ExactStages):
     """
 
     name = "subset"
-    source = "a random subset"
-    stages = (Stage(1, 500, 60), Stage(1, 1500, 15))
+    sizes = (Size(1, 500, 60), Size(1, 1500, 15))
 
-    def positions(self, regression: ExactRegression, rows: Tensor, stage: Stage, seconds: float, left: int) -> Tensor:
-        size = stage.size
+    def positions(self, regression: ExactRegression, rows: Tensor, size: Size, seconds: float, left: int) -> Tensor:
+        count = size.rows
         if math.isfinite(seconds):
-            least = min(size, len(rows), _MEASURED_ROWS)
-            cost = stage.evaluations * _seconds(regression, rows[random_rows(len(rows), least)].unsqueeze(0))
-            size = max(least, min(2 * size, int(least * (seconds / left / cost) ** (1.0 / 3.0))))
-        return random_rows(len(rows), size).unsqueeze(0)
-
-    def described(self, blocks: Tensor) -> str:
-        return f"{blocks.shape[1]} rows"
+            least = min(count, len(rows), _MEASURED_ROWS)
+            cost = size.evaluations * _seconds(regression, rows[random_rows(len(rows), least)].unsqueeze(0))
+            count = max(least, min(2 * count, int(least * (seconds / left / cost) ** (1.0 / 3.0))))
+        return random_rows(len(rows), count).unsqueeze(0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,41 +107,35 @@ class Blocks(ExactStages):
     """
 
     name = "blocks"
-    source = "blocks of near rows"
-    stages = (Stage(256, 48, 25), Stage(256, 96, 15), Stage(80, 192, 10))
+    sizes = (Size(256, 48, 25), Size(256, 96, 15), Size(80, 192, 10))
 
-    def positions(self, regression: ExactRegression, rows: Tensor, stage: Stage, seconds: float, left: int) -> Tensor:
+    def positions(self, regression: ExactRegression, rows: Tensor, size: Size, seconds: float, left: int) -> Tensor:
         """Few blocks learn a noise of zero: where there is no time for enough, a stage but the first takes none."""
-        points = scaled_points(regression.x[rows], input_scales(regression.kernel, regression.x))
-        size, count = min(stage.size, len(rows)), stage.count
-        if math.isfinite(seconds):
-            some = near_blocks(points, size, _MEASURED_BLOCKS)
-            cost = stage.evaluations * _seconds(regression, rows[some]) / len(some)
-            fewest = stage.count // 2
-            count = int(seconds / left / cost)
-            if count < fewest:
-                is_enough = seconds >= fewest * cost or stage is self.stages[0]
-                count = fewest if is_enough else 0
-        return near_blocks(points, size, count, seed=size) if count else rows.new_empty(0, size)
-
-    def described(self, blocks: Tensor) -> str:
-        return f"{blocks.shape[0]} x {blocks.shape[1]} rows"
-
-    def check(self, regression: ExactRegression) -> None:
         if not regression.is_plain:
             raise ValueError(
                 "expected one target per row for blocks of near rows, got classes or several outputs; use "
                 'strategy="subset" or "evidence"'
             )
+        points = scaled_points(regression.x[rows], input_scales(regression.kernel, regression.x))
+        num_rows, count = min(size.rows, len(rows)), size.groups
+        if math.isfinite(seconds):
+            some = near_blocks(points, num_rows, _MEASURED_BLOCKS)
+            cost = size.evaluations * _seconds(regression, rows[some]) / len(some)
+            fewest = size.groups // 2
+            count = int(seconds / left / cost)
+            if count < fewest:
+                is_enough = seconds >= fewest * cost or size is self.sizes[0]
+                count = fewest if is_enough else 0
+        return near_blocks(points, num_rows, count, seed=num_rows) if count else rows.new_empty(0, num_rows)
 
 
 def _seconds(regression: ExactRegression, blocks: Tensor) -> float:
     """The seconds of an evaluation of value and gradient, after a first one."""
-    seconds = math.inf
+    seconds, likelihood = math.inf, CompositeLikelihood(regression, blocks)
     for _ in range(2):
         began = timing.clock()
         with torch.enable_grad():
-            BlockObjective(regression, blocks).evidence()
+            likelihood.evidence()
         seconds = min(seconds, timing.clock() - began)
     return max(seconds, 1e-9)
 

@@ -45,8 +45,9 @@ def fit(
     :param weights: weights of the rows, (N,), which divide the noise of a WeightSpaceGP; default: ones.
     :param strategy: from what parameters are learned: :class:`~rfgp.training.Auto`, :class:`~rfgp.training.Evidence`,
         :class:`~rfgp.training.Subset`, :class:`~rfgp.training.Blocks`, :class:`~rfgp.training.Neighbors`,
-        :class:`~rfgp.training.LeaveOut` or :class:`~rfgp.training.Minibatches`; or by short form "auto", "evidence",
-        "subset", "blocks", "neighbors", "leave_one_out" or "minibatches".
+        :class:`~rfgp.training.LeaveOut`, :class:`~rfgp.training.Minibatches`, or any other
+        :class:`~rfgp.training.Strategy`, such as one of your own; or by short form "auto", "evidence", "subset",
+        "blocks", "neighbors", "leave_one_out" or "minibatches".
     :param time_limit: seconds that all of it may take, about, with fewer rows where these are too many; half a second
         of evaluations of few rows, at least one, and the fit to all rows always run. Default: none.
     :param max_evaluations: a limit on evaluations of all rows. Starts are compared before, on 1,000 rows where there
@@ -82,5 +83,5 @@ def fit(
         checks.positive("time_limit", time_limit, "seconds, such as 30")
     wanted = strategy_of(strategy)
     row_noise, deadline = weighted(noise, weights, x), Deadline.after(time_limit)
-    task = Task(model, x, y, row_noise, method.objective, limit, deadline, checks.no_bar(progress))
+    task = Task(model, x, y, row_noise, method.evidence, limit, deadline, checks.no_bar(progress))
     return method.strategy(task, wanted).fit(task)

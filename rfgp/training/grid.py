@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
 import torch
 
 from ..models.weight_space.row_summation import checked_rows
-from .exact_regression import BlockObjective, exact_regression
+from .composite_likelihood import CompositeLikelihood
 from .objectives import WeightSpaceObjective
-from .session import Training
+from .rollback import Values
+from .session import Stage, Training
 from .starts import random_rows
 from .strategies import Evidence
 
@@ -33,53 +33,43 @@ class GridEvidence(Evidence):
     say what noise and mean are.
     """
 
-    def learn(self, training: Training) -> float:
-        is_of_points = training.model.covar_module.frequency_grid is not None
-        knows_kernel = is_of_points and training.initialize and learn_from_few(training, *FEW)
-        training.initialize = training.initialize and not knows_kernel
-        before = [parameter.detach().clone() for parameter in training.model.parameters()]
-        value = None if knows_kernel and _sees_cut_off(training) else _maximize_on_grids(training, knows_kernel)
-        if value is not None:
-            return value
-        with torch.no_grad():
-            for parameter, old in zip(training.model.parameters(), before, strict=True):
-                parameter.copy_(old)
-        learn_from_few(training, *_MORE)
-        training.objective.read_again()
-        with _fixed(training.model.covar_module):
-            is_free = any(parameter.requires_grad for parameter in training.model.parameters())
-            return training.maximize() if is_free else training.refit()
+    def stages(self, training: Training) -> Iterator[Stage]:
+        objective, model = cast(WeightSpaceObjective, training.objective), training.model
+        knows_kernel = model.covar_module.frequency_grid is not None and training.initialize and training.has_regression
+        if knows_kernel:
+            yield from few_rows(training, *FEW)
+        before = Values(model)
+        sees_cut_off = knows_kernel and _sees_cut_off(training)
+        for _ in range(0 if sees_cut_off else _ROUNDS):
+            yield Stage(objective)
+            training.refit()  # what has been read is let go for a much better grid alone
+            is_other = objective.regrid()
+            sees_cut_off = knows_kernel and _sees_cut_off(training)
+            if sees_cut_off or not is_other:
+                break
+        if not sees_cut_off:
+            return
+        before.restore()
+        yield from few_rows(training, *_MORE)
+        objective.read_again()
+        learned = [parameter for parameter in model.covar_module.parameters() if parameter.requires_grad]
+        for parameter in learned:
+            parameter.requires_grad_(False)
+        try:
+            if any(parameter.requires_grad for parameter in model.parameters()):
+                yield Stage(objective)
+        finally:
+            for parameter in learned:
+                parameter.requires_grad_(True)
 
 
-def _maximize_on_grids(training: Training, knows_kernel: bool) -> float | None:
-    """Maximize the evidence of all rows, again where the parameters have another grid; None where rows see too much."""
-    objective = cast(WeightSpaceObjective, training.objective)
-    for _ in range(_ROUNDS):
-        value = training.maximize()
-        training.initialize = False
-        is_other = objective.regrid()
-        if knows_kernel and _sees_cut_off(training):
-            return None
-        if not is_other:
-            return value
-        if training.used >= training.limit:
-            break
-    return training.refit()
-
-
-def learn_from_few(training: Training, num_rows: int, evaluations: int) -> bool:
-    """Learn the parameters of the exact kernel from few rows, and take the grid for them; whether it can be done."""
-    objective, limit = cast(WeightSpaceObjective, training.objective), min(evaluations, training.limit - training.used)
-    try:
-        regression = exact_regression(objective)
-    except ValueError:
-        return False
-    if limit > 0:
-        rows = random_rows(len(regression.x), num_rows).unsqueeze(0)
-        few = BlockObjective(regression, rows, objective.moments)
-        training.ascend("subset", f"{rows.shape[1]} rows", few, limit, training.deadline, seconds=0.0)
-    objective.regrid()
-    return True
+def few_rows(training: Training, num_rows: int, evaluations: int) -> Iterator[Stage]:
+    """The stage in which the exact kernel learns from few rows, after which the grid is the one for its parameters."""
+    groups = random_rows(len(training.regression.x), num_rows).unsqueeze(0)
+    likelihood = CompositeLikelihood(training.regression, groups)
+    if training.left > 0:
+        yield Stage(likelihood, "subset", evaluations, deadline=training.deadline)
+    cast(WeightSpaceObjective, training.objective).regrid()
 
 
 @torch.no_grad()
@@ -90,16 +80,3 @@ def _sees_cut_off(training: Training) -> bool:
     cut_off = float(model.covar_module.residual_variance(data[0][:1]).max())
     noise = model.noise.smallest(checked_rows(model, *data))
     return _ROWS_PER_FEATURE * model.covar_module.num_scalar_features * noise < objective.num_rows * cut_off
-
-
-@contextmanager
-def _fixed(kernel: torch.nn.Module) -> Iterator[None]:
-    """Let the parameters of a kernel be, and others learn."""
-    learned = [p for p in kernel.parameters() if p.requires_grad]
-    for parameter in learned:
-        parameter.requires_grad_(False)
-    try:
-        yield
-    finally:
-        for parameter in learned:
-            parameter.requires_grad_(True)

@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..approximation.grid_kernel import grids_in, share_grid
+from ..approximation.families.grid import grids_in, share_grid
 from ..models import WeightSpaceGP
 from ..models.weight_space.row_summation import checked_rows
-from .grid import FEW, learn_from_few
+from .grid import FEW, few_rows
 from .objectives import WeightSpaceObjective
-from .session import Training
+from .session import Stage, Training
 from .starts import random_rows
 from .timing import NEVER, Deadline
 
@@ -29,13 +29,14 @@ def compare_on_grid(
     """
     objectives = {name: WeightSpaceObjective(model, x, y, noise) for name, model in models.items()}
     _check_alike(objectives)
-    trainings = {name: Training(each, True, FEW[1], NEVER, lambda value: None) for name, each in objectives.items()}
+    trainings = {name: Training(each, True, FEW[1], NEVER) for name, each in objectives.items()}
     for name, training in trainings.items():
-        if not learn_from_few(training, *FEW):
+        if not training.has_regression:
             raise ValueError(
                 "expected real targets without NaN and a Gaussian, fixed-noise or Dirichlet likelihood for a "
                 f"comparison on a Fourier grid, got others for {name!r}; fit the models one by one"
             )
+        training.follow(few_rows(training, *FEW))
     grids = [grid for model in models.values() for grid in grids_in(model)]
     share_grid(grids, [objective.precision() for objective in objectives.values()])
     read: WeightSpaceGP | None = None
@@ -44,9 +45,9 @@ def compare_on_grid(
         if read is not None:
             models[name].take(read.sums, read.training_data)
             objectives[name].is_read = True
-        training.initialize, training.deadline = False, deadline.share(1.0 / left)
-        training.limit = training.used + _EVALUATIONS
-        scores[name] = training.maximize() / len(x)
+        training.deadline, training.limit = deadline.share(1.0 / left), training.used + _EVALUATIONS
+        training.follow([Stage(training.objective)])
+        scores[name] = training.refit() / len(x)
         read = models[name]
     return dict(sorted(scores.items(), key=lambda item: -item[1]))
 

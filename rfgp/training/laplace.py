@@ -19,7 +19,7 @@ from .objectives import Objective
 class LaplaceObjective(Objective):
     """Laplace's evidence of a :class:`rfgp.models.LaplaceGP` at the mode, searched from that of the last evaluation."""
 
-    def __init__(self, model: LaplaceGP, x: Any, y: Any, is_lazy: bool = False) -> None:
+    def __init__(self, model: LaplaceGP, x: Any, y: Any) -> None:
         if not isinstance(x, Tensor) or not isinstance(y, Tensor):
             got = ", ".join(type(value).__name__ for value in (x, y))
             raise ValueError(f"expected tensors x and y for a LaplaceGP, got {got}; call fit(model, x, y)")
@@ -27,11 +27,7 @@ class LaplaceObjective(Objective):
         self.rows = LaplaceRows(model, x, y)
         self._mode: Tensor | None = None
         with torch.no_grad():
-            if is_lazy:
-                model.covar_module.scalar_features(x[:1])
-            else:
-                model.find_mode(self.rows)
-                self._mode = model.mode
+            model.covar_module.scalar_features(x[:1])
 
     def begin_at(self, rows: Tensor, mode: Tensor | None) -> None:
         """Let the search with blocks begin at the mode (n, 1) of some rows, where the others say nothing."""
@@ -62,9 +58,6 @@ class LaplaceObjective(Objective):
         value = self.model.find_mode(self.rows, self._mode)
         self._mode = self.model.mode
         return value
-
-    def finish(self) -> Tensor:
-        return self.evidence()
 
 
 @torch.no_grad()

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..linalg import cholesky
-from .neighbor_scores import robust_mean
+from .prediction_errors import normal_log_density, prediction_errors, robust_mean
 
 MOST_CELLS = 48
 """Cells of a row and its neighbors together: more cost seconds."""
@@ -67,7 +67,5 @@ def _log_densities(matrix: Tensor, residual: Tensor, function: Tensor, noise: Te
     cells = cells + torch.diag(noise.repeat(rows))
     inside = is_known.unsqueeze(-1) & is_known.unsqueeze(-2)
     identity = torch.eye(cells.shape[-1], dtype=cells.dtype, device=cells.device)
-    factor = cholesky(torch.where(inside, cells, identity))
-    white = torch.linalg.solve_triangular(factor, values.nan_to_num().unsqueeze(-1), upper=False).squeeze(-1)
-    terms = 0.5 * white.square() + factor.diagonal(dim1=-2, dim2=-1).log()
-    return -(terms * is_known)[:, -count:].sum(-1)
+    errors = prediction_errors(torch.where(inside, cells, identity), values.nan_to_num(), count)
+    return (normal_log_density(*errors) * is_known[:, -count:]).sum(-1)

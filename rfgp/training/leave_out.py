@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,12 +15,43 @@ from ..inference.sums.mean_basis import mean_values
 from ..models import WeightSpaceGP
 from ..models.weight_space.leave_out import group_labels
 from ..models.weight_space.row_summation import checked_rows
-from .objectives import ExactObjective, WeightSpaceObjective, cholesky_forced
+from .objectives import ExactObjective, Objective, WeightSpaceObjective, cholesky_forced
+from .prediction_errors import normal_log_density
 from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
+from .session import Stage, Training
+from .strategies import Strategy, Task
 
 _QUANTITY = "log density of what is left out"
 _COVARIANCES = 6
 """Covariances of every group that are held at a time, those that gradients need included."""
+
+
+@dataclass(frozen=True, eq=False)
+class LeaveOut(Strategy):
+    """The sum of the log densities of rows, or of groups of rows, each given all others.
+
+    It judges predictions, and holds up better where the model is wrong. For one output with Gaussian or fixed noise,
+    and tensors; the summary has its value in place of the evidence.
+
+    :param groups: the label of the group of every row, (N,), or the number of random folds; default: every row alone.
+    :param initialize: whether starting values come from the data.
+
+    >>> LeaveOut(groups=5).groups
+    5
+    """
+
+    groups: Tensor | int | None = None
+
+    def objective(self, task: Task) -> Objective:
+        model, x, y = task.model, task.x, task.y
+        if isinstance(model, WeightSpaceGP):
+            return LeaveOutObjective(model, x, y, task.noise, self.groups)
+        if self.groups is not None:
+            raise ValueError("expected an ExactGP to leave out single rows, got groups; use a WeightSpaceGP")
+        return ExactLeaveOneOutObjective(model, x, y)
+
+    def stages(self, training: Training) -> Iterable[Stage]:
+        yield Stage(training.objective)
 
 
 class LeaveOutObjective(WeightSpaceObjective):
@@ -69,7 +101,7 @@ class LeaveOutObjective(WeightSpaceObjective):
         residual = torch.zeros_like(variances) if lack is None else lack.double()
         if self.groups is None:
             precision = (1.0 - posterior.function_variance(scalar, factor) / variances) / variances
-            return _log_density(weights / precision, 1.0 / precision + residual)
+            return normal_log_density(weights / precision, 1.0 / precision + residual).sum()
         root = posterior.function_root(scalar, factor) / variances.unsqueeze(-1)
         total = torch.zeros((), dtype=torch.float64, device=x.device)
         for group in self.groups.unique():
@@ -78,9 +110,8 @@ class LeaveOutObjective(WeightSpaceObjective):
             covariance = torch.linalg.inv(inner)
             whole = torch.linalg.cholesky(covariance + torch.diag(residual[is_in]))
             white = torch.linalg.solve_triangular(whole, (covariance @ weights[is_in]).unsqueeze(-1), upper=False)
-            total = (
-                total + _log_density(white.squeeze(-1), torch.ones_like(weights[is_in])) - whole.diagonal().log().sum()
-            )
+            densities = normal_log_density(white.squeeze(-1), torch.ones_like(weights[is_in]))
+            total = total + densities.sum() - whole.diagonal().log().sum()
         return total
 
     def finish(self) -> Tensor:
@@ -101,8 +132,3 @@ class ExactLeaveOneOutObjective(ExactObjective):
         with cholesky_forced():
             objective = LeaveOneOutPseudoLikelihood(self.model.likelihood, self.model)
             return objective.log_densities(self.model(*inputs), targets, *inputs).sum()
-
-
-def _log_density(error: Tensor, variance: Tensor) -> Tensor:
-    """The log density of independent errors."""
-    return -0.5 * (error.square() / variance + variance.log() + math.log(2.0 * math.pi)).sum()

@@ -16,8 +16,7 @@ from torch import Tensor
 
 from .._support import checks
 from ..approximation.width_warning import quiet
-from ..data import Source, sample
-from ..data.batches import Batch, batches, joined
+from ..data.batches import batches
 from ..inference.latent.variational import expected_log_likelihood, is_deterministic
 from ..likelihoods import DirichletClassificationLikelihood
 from ..models import WeightSpaceGP, WeightSpaceVariationalGP
@@ -26,16 +25,18 @@ from . import timing
 from .ascent import NoValueError
 from .bound import BoundObjective, function_values, has_parameters
 from .coordinates import Coordinates
+from .loader import first_pass
 from .moments import data_moments
 from .objectives import Objective, WeightSpaceObjective
+from .parts import constrained_values, log_prior, parts_of
 from .rollback import Rollback
-from .run import Run, constrained_values, log_prior, parts_of
+from .run import Run
+from .session import Stage, Training
 from .starts import center_inputs, start_from_data
 from .strategies import Strategy, Task, show
 from .summary import FitStage, FitSummary
 from .timing import NEVER, Deadline
 
-_SAMPLE = 2000
 _SMALLEST_BATCH, _LARGEST_BATCH, _FEWEST_BATCHES = 100, 1000, 8
 _LEARNING_RATE = 0.05
 _FIRST_ROWS, _EVALUATIONS, _LARGEST_WIDTH = 1000, 60, 2048
@@ -72,38 +73,6 @@ def as_batches(x: Any, y: Any) -> Any:
         return x
     checks.one_per_row(checks.tensor(y, "y"), checks.inputs(x), "y")
     return RowBatches(x, y, min(max(math.ceil(len(x) / _FEWEST_BATCHES), _SMALLEST_BATCH), _LARGEST_BATCH))
-
-
-def first_pass(loader: Any, num_data: int | None = None) -> tuple[Batch, int]:
-    """Up to 2,000 random rows of a loader, and how many it has.
-
-    Where ``num_data`` is given, the first batches of a loader are enough, but not those of a source.
-    """
-    if isinstance(loader, Iterator):
-        raise ValueError(
-            f"expected batches that can be had again for every epoch, got the iterator {type(loader).__name__}, which "
-            "is used up after one; pass a list or a torch DataLoader"
-        )
-    if num_data is not None and not isinstance(loader, Source):
-        return _first_rows(loader), num_data
-    is_shard = isinstance(loader, Shard)
-    drawn = loader.sample(_SAMPLE, seed=0) if is_shard else sample(batches(loader, None, None), _SAMPLE, seed=0)
-    tensors = drawn.tensors
-    if drawn.num_rows <= _SAMPLE:
-        order = torch.from_numpy(drawn.rows).argsort()
-        tensors = tuple(values[order.to(values.device)] for values in tensors)
-    x, y, *noise = tensors
-    return (x, y, noise[0] if noise else None), drawn.num_rows
-
-
-def _first_rows(loader: Iterable[Any]) -> Batch:
-    seen: list[Batch] = []
-    for batch in batches(loader, None, None):
-        checks.inputs(batch[0])
-        seen.append(batch)
-        if sum(len(x) for x, _, _ in seen) >= _SAMPLE:
-            break
-    return joined(seen)
 
 
 class MinibatchTraining:
@@ -172,7 +141,7 @@ class MinibatchTraining:
             gradients = scale * expected.d_mean, scale * expected.d_variance
             target = self.weights.target(at.features, *gradients)
             if self.point is not None:
-                _backward(scale * expected.value + log_prior(model) + at.first_order(self.weights, *gradients))
+                _backward(scale * expected.value + self._log_prior() + at.first_order(self.weights, *gradients))
         self._move()
         self.weights = self.weights.stepped(target, _STEPS_TO_AVERAGE / (self.steps + _STEPS_TO_AVERAGE))
         self.steps += 1
@@ -181,13 +150,16 @@ class MinibatchTraining:
     def _plain_step(self, x: Tensor, labels: Tensor) -> float:
         divergence = float(self.weights.kl_divergence.sum())
         bound = self.model.elbo(x, labels, self.num_data)
-        _backward(bound + log_prior(self.model))
+        _backward(bound + self._log_prior())
         for parameter in self.model.variational_parameters():
             parameter.grad = None if parameter.grad is None else -parameter.grad / self.num_data
         self._move()
         self.weights = self.model.weights()
         self.steps += 1
         return (float(bound.detach()) + divergence) * len(x) / self.num_data
+
+    def _log_prior(self) -> Tensor:
+        return log_prior(parts_of(self.model))
 
     def _move(self) -> None:
         """A step of Adam."""
@@ -268,14 +240,13 @@ class Minibatches(Strategy):
         if self.num_data is not None:
             checks.positive_integer("num_data", self.num_data)
 
-    def fit(self, task: Task) -> FitSummary:
-        loader = as_batches(task.x, task.y)
-        with task.bar(self.epochs, "epoch") as bar:
-            return self._trained(task.model, loader, task.deadline, functools.partial(show, bar))
+    def stages(self, training: Training) -> Iterable[Stage]:
+        """None: it takes steps in their place."""
+        return ()
 
-    def _trained(self, model: Any, loader: Any, deadline: Deadline, report: Callable[[float], None]) -> FitSummary:
+    def fit(self, task: Task) -> FitSummary:
         """Train, and leave the model in evaluation mode; after an error as it was."""
-        began, before = timing.clock(), Rollback(model)
+        began, model, loader, before = timing.clock(), task.model, as_batches(task.x, task.y), Rollback(task.model)
         try:
             (x, y, noise), total = first_pass(loader, self.num_data)
             if noise is not None:
@@ -285,11 +256,12 @@ class Minibatches(Strategy):
             if self.initialize:
                 center_inputs(model, x)
                 start_from_data(model, model.covar_module.exact_kernel, x, of_sample)
-                _learn_from_first_rows(model, x, labels, deadline.share(_SHARE_OF_FIRST_ROWS))
+                _learn_from_first_rows(model, x, labels, task.deadline.share(_SHARE_OF_FIRST_ROWS))
             coordinates = Coordinates(parts_of(model), of_sample) if has_parameters(model) else None
             model.train()
             training = MinibatchTraining(model, loader, total, self.epochs, coordinates)
-            message = training.run(report, deadline)
+            with task.bar(self.epochs, "epoch") as bar:
+                message = training.run(functools.partial(show, bar), task.deadline)
             value = full_bound(model, loader)
         except Exception:
             before.restore()
@@ -299,5 +271,5 @@ class Minibatches(Strategy):
             model.eval()
         took = timing.clock() - began
         stage = FitStage("minibatches", f"{total} rows", training.steps, took, value / total)
-        values, trace = constrained_values(model), tuple(training.trace)
+        values, trace = constrained_values(parts_of(model)), tuple(training.trace)
         return FitSummary(value, trace[0], training.steps, False, message, took, values, (stage,), trace)

@@ -24,16 +24,6 @@ class DataMoments:
     input_scale: Tensor
 
     @property
-    def output_means(self) -> Tensor:
-        """The mean of every output, (T,)."""
-        return self.targets.means
-
-    @property
-    def output_variances(self) -> Tensor:
-        """The variance of every output, (T,), above zero."""
-        return self.targets.variances
-
-    @property
     def first_noises(self) -> Tensor:
         """Where noises start, (T,): at a tenth of the variance, and not far below what the function has to explain."""
         return torch.maximum(0.1 * self.targets.variances, 1e-6 * self.targets.function_variances)
@@ -41,12 +31,12 @@ class DataMoments:
     @property
     def mean(self) -> Tensor:
         """The mean of all outputs."""
-        return self.output_means.mean()
+        return self.targets.means.mean()
 
     @property
     def variance(self) -> Tensor:
         """The mean variance of the outputs, each around its own mean."""
-        return self.output_variances.mean()
+        return self.targets.variances.mean()
 
     @property
     def scale(self) -> Tensor:
@@ -55,9 +45,9 @@ class DataMoments:
 
     def of_output(self, output: int | None) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of one output, or of all together."""
-        if output is None or output >= len(self.output_means):
+        if output is None or output >= len(self.targets.means):
             return self.mean, self.scale
-        return self.output_means[output], self.output_variances[output].sqrt()
+        return self.targets.means[output], self.targets.variances[output].sqrt()
 
     def of_log_noise(self) -> DataMoments:
         """Those of the logarithms of noise variances, which start at those of the first noises."""

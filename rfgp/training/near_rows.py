@@ -1,10 +1,86 @@
-"""Blocks of near rows, of equal sizes, from which parameters are learned."""
+"""Rows that are near each other: groups of a row with those near it, and blocks of equal sizes."""
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
+
+from ..approximation.input_scales import input_scales
+from ..linalg.nearest import NearestRows, scaled_points
+from .starts import random_rows
+
+_MEASURED = 4096
+_FEW_INPUTS, _THINNING, _FEWEST = 3, 8, 64
+_SAME = 1e-12
+
+
+class NearRows:
+    """Finds rows near others in units of the lengthscales; of few inputs on several scales.
+
+    With few inputs the nearest rows are so near that they tell little about lengthscales. Source: Stein, Chi and Welty
+    (2004).
+
+    :param x: inputs (N, d).
+    """
+
+    def __init__(self, x: Tensor) -> None:
+        self.x, self._sample = x, x[random_rows(len(x), _MEASURED)]
+        self.scales = 1 + max(0, int(math.log(len(x) / _FEWEST, _THINNING))) if x.shape[-1] <= _FEW_INPUTS else 1
+        self._scales: Tensor | None = None
+        self._found: list[tuple[Tensor, int, Tensor]] = []
+
+    def groups(self, kernel: Kernel, rows: Tensor, size: int) -> Tensor:
+        """``size`` other rows near some rows, and last the row itself, (n, size + 1)."""
+        scales = input_scales(kernel, self._sample)
+        if self._scales is None or not _are_proportional(scales, self._scales):
+            self._scales, self._found = scales, []
+            self._searches = searches(scaled_points(self.x, scales), self.scales)
+        for known, count, groups in self._found:
+            if known is rows and count == size:
+                return groups
+        groups = near_groups(self._searches, rows, size)
+        self._found = [*self._found[-1:], (rows, size, groups)]
+        return groups
+
+
+Search = tuple[Tensor, NearestRows]
+"""The numbers of some rows, and how those among them are found that are near others."""
+
+
+def searches(points: Tensor, scales: int = 1) -> list[Search]:
+    """Searches among all rows of points (N, d), among a random eighth of them, among an eighth of these, and so on."""
+    some, found = torch.arange(len(points)), []
+    for scale in range(scales):
+        if scale:
+            some = some[random_rows(len(some), len(some) // _THINNING)]
+        found.append((some, NearestRows(points if scale == 0 else points[some.to(points.device)])))
+    return found
+
+
+def near_groups(searches: list[Search], rows: Tensor, size: int) -> Tensor:
+    """``size`` other rows near some rows, as many of each search, and last the row itself, (n, size + 1)."""
+    points, chosen = searches[0][1].points, rows.unsqueeze(-1)
+    size = min(size, len(points) - 1)
+    for number, (some, nearest) in enumerate(searches):
+        count = size // len(searches) + (size % len(searches) if number == 0 else 0)
+        found = nearest.query(points[rows.cpu()], min(chosen.shape[-1] + count, len(some)))
+        near = some[found].to(rows.device)
+        is_chosen = (near.unsqueeze(-1) == chosen.unsqueeze(-2)).any(-1)
+        others = is_chosen.to(torch.uint8).argsort(dim=-1, stable=True)[:, :count]
+        chosen = torch.cat([near.gather(-1, others), chosen], dim=-1)
+    return chosen
+
+
+def _are_proportional(scales: Tensor, others: Tensor) -> bool:
+    """Whether scales (d,) or (d, r) are those of others but for one factor, so that the same rows are near."""
+    if scales.shape != others.shape:
+        return False
+    size = scales.norm() / others.norm()
+    return bool(((scales - size * others).abs() <= _SAME * scales.abs()).all()) if bool(size > 0) else True
 
 
 def near_blocks(points: Tensor, size: int, count: int, seed: int = 0) -> Tensor:

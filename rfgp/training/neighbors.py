@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import cast
 
 import torch
 from gpytorch.kernels import IndexKernel, Kernel, MultitaskKernel
@@ -12,17 +13,18 @@ from gpytorch.likelihoods import DirichletClassificationLikelihood, MultitaskGau
 from gpytorch.means import ConstantMean, ZeroMean
 from torch import Tensor
 
-from .conditionals import Classes, Conditional, OneOutput
+from .classes import Classes
+from .composite_likelihood import Observations
 from .exact_regression import exact_regression
-from .masked_outputs import MaskedOutputs
+from .independent_outputs import MOST_LEADING, MaskedOutputs, RotatedOutputs
 from .objectives import WeightSpaceObjective
-from .rotated_outputs import MOST_LEADING, RotatedOutputs
-from .session import Training
+from .session import Stage, Training
 from .starts import center_inputs, start_from_data
-from .strategies import Maximization
-from .tuning import Stage, Tuning
+from .strategies import Strategy, Task
+from .timing import clock
+from .tuning import Step, Tuning
 
-STAGES = (Stage(3000, 16, True), Stage(6000, 8, False), Stage(6000, 8, False))
+STEPS = (Step(3000, 16, True), Step(6000, 8, False), Step(6000, 8, False))
 
 
 class NeighborObjective(WeightSpaceObjective):
@@ -35,7 +37,7 @@ class NeighborObjective(WeightSpaceObjective):
         """Set parameters with default values from the data."""
         start_from_data(self.model, self.model.covar_module.exact_kernel, self.x, self.moments)
 
-    def conditional(self, initialize: bool = True) -> Conditional:
+    def observations(self, initialize: bool = True) -> Observations:
         """How rows are predicted from others, or a ValueError for another model.
 
         :param initialize: whether the covariances of several outputs come from the data, not from the model.
@@ -46,17 +48,17 @@ class NeighborObjective(WeightSpaceObjective):
             is_shared = not kernel.batch_shape and likelihood.second_noise_covar is None
             if not is_shared or type(model.mean_module) not in (ZeroMean, ConstantMean):
                 raise _refused("classes that share a kernel, with constant means and no further noise")
-            return Classes(model, kernel, self.x, self.y)
+            return Classes(self, kernel, self.y)
         if isinstance(kernel, MultitaskKernel):
             is_free = type(kernel.task_covar_module) is IndexKernel and not kernel.data_covar_module.batch_shape
             if type(likelihood) is not MultitaskGaussianLikelihood or not is_free or self.y.is_complex():
                 raise _refused("a MultitaskKernel that learns its covariance, with a MultitaskGaussianLikelihood")
             is_masked = bool(self.y.isnan().any()) and self.y.shape[-1] <= MOST_LEADING
-            return (MaskedOutputs if is_masked else RotatedOutputs)(model, kernel, self.x, self.y, initialize)
+            return (MaskedOutputs if is_masked else RotatedOutputs)(self, kernel, initialize)
         regression = exact_regression(self)
         if not regression.is_plain:
             raise _refused("one output, a MultitaskKernel or Dirichlet classes")
-        return OneOutput(regression)
+        return regression
 
     def finish(self) -> Tensor:
         """Condition the model, without the evidence of all rows."""
@@ -65,7 +67,7 @@ class NeighborObjective(WeightSpaceObjective):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Neighbors(Maximization):
+class Neighbors(Strategy):
     r"""The log densities of rows given those that are nearest in units of the lengthscales, with the exact kernel.
 
     .. math:: \sum_i \log p(y_i \mid y_{n(i)})
@@ -80,21 +82,25 @@ class Neighbors(Maximization):
     True
     """
 
-    def learn(self, training: Training) -> float:
-        objective: Any = training.objective
+    def objective(self, task: Task) -> NeighborObjective:
+        return NeighborObjective(task.model, task.x, task.y, task.noise)
+
+    def stages(self, training: Training) -> Iterator[Stage]:
+        objective = cast(NeighborObjective, training.objective)
         if training.initialize:
             objective.start()
         center_inputs(training.model, objective.x)
         deadline = training.deadline.earlier(training.fit_seconds)
-        conditional = objective.conditional(training.initialize)
-        tuning = Tuning(conditional, objective.moments, training.limit, deadline, training.report)
-        training.runs.append(tuning)
-        tuning.advance(STAGES if self.initialize else STAGES[-1:])
-        tuning.keep_best()
-        training.stages += tuning.stages
-        training.used, training.ascent, objective.value = tuning.used, tuning.ascent, tuning.value
-        training.source = "rows given those near them"
-        return training.finish()
+        tuning = Tuning(objective.observations(training.initialize), deadline)
+        training.initialize = False
+        for stage in tuning.stages(STEPS if self.initialize else STEPS[-1:]):
+            if training.left < 1:
+                break
+            yield stage
+        began = clock()
+        tuning.write()
+        training.add_stage("neighbors", f"{len(tuning.held)} held-out rows", began, tuning.value)
+        training.ascent, objective.value = tuning.ascent, tuning.value
 
 
 def _refused(wanted: str) -> ValueError:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 
-import scipy
 import torch
 from torch import Tensor
 
 from ..approximation.input_scales import input_scales
 from ..linalg.nearest import scaled_points
 from .exact_regression import ExactRegression
-from .near_groups import near_groups, searches
+from .near_rows import near_groups, searches
+from .prediction_errors import conditional_log_density, normal_log_density
 from .starts import random_rows
 from .stationary import covariance
 
@@ -40,14 +40,8 @@ def noise_factor(regression: ExactRegression, rows: Tensor) -> tuple[float, floa
 
     n(i) are the rows near row i; the factor is one where the gain is below 0.05 nats a row.
     """
-    chosen = random_rows(len(rows), NUM_ROWS)
-    points = scaled_points(regression.x[rows], input_scales(regression.kernel, regression.x))
-    _, neighbors = scipy.spatial.KDTree(points.numpy()).query(points[chosen].numpy(), NUM_NEIGHBORS + 1)
-    near = torch.from_numpy(neighbors)
-    is_own = near == chosen.unsqueeze(-1)
-    is_own[:, -1] |= ~is_own.any(-1)  # among more than 64 equal rows
-    group = rows[torch.cat([near[~is_own].reshape(len(chosen), -1), chosen.unsqueeze(-1)], dim=-1)]
-    densities = _densities(regression, group, _FACTORS).mean(-1)
+    groups = rows.to(regression.x.device)[_near(regression.x[rows], regression, NUM_ROWS)]
+    densities = _densities(regression, groups, _FACTORS).mean(-1)
     best = int(densities.argmax())
     index = best if float(densities[best] - densities[0]) > _SMALLEST_GAIN else 0
     return _FACTORS[index], float(densities[index])
@@ -67,9 +61,7 @@ def advice_on_features(regression: ExactRegression) -> str | None:
     model, count = regression.model, len(regression.x)
     if regression.weights is not None or count <= NUM_NEIGHBORS or not has_one_noise(regression):
         return None
-    rows = random_rows(count, _FEW_ROWS).to(regression.x.device)
-    nearest = searches(scaled_points(regression.x, input_scales(regression.kernel, regression.x)))
-    groups = near_groups(nearest, rows, NUM_NEIGHBORS)
+    groups = _near(regression.x, regression, _FEW_ROWS)
     gain, *_ = _gain(regression, groups[:_FIRST_ROWS])
     if not gain > 0.0:
         return None
@@ -85,6 +77,12 @@ def advice_on_features(regression: ExactRegression) -> str | None:
     )
 
 
+def _near(x: Tensor, regression: ExactRegression, count: int) -> Tensor:
+    """Some of the rows x (N, d), each behind the rows near it, (count, 65)."""
+    points = scaled_points(x, input_scales(regression.kernel, regression.x))
+    return near_groups(searches(points), random_rows(len(x), count).to(x.device), NUM_NEIGHBORS)
+
+
 def _gain(regression: ExactRegression, groups: Tensor) -> tuple[float, float, float, int]:
     """What the last rows of groups (n, m) gain by smaller noises, their density then and by features, and which noise.
 
@@ -96,8 +94,7 @@ def _gain(regression: ExactRegression, groups: Tensor) -> tuple[float, float, fl
     density, best = torch.stack(of_lengths).amax(0).max(0)
     latent = model.posterior(regression.x[rows])
     variance = latent.variance.double() + regression.noise_variances(rows)
-    error = (regression.targets[rows] - latent.mean.double()).square()
-    own = float(-0.5 * ((2.0 * math.pi * variance).log() + error / variance).mean())
+    own = float(normal_log_density(regression.targets[rows] - latent.mean.double(), variance).mean())
     return float(density) - max(own, same), float(density), own, int(best)
 
 
@@ -108,7 +105,7 @@ def _densities(regression: ExactRegression, groups: Tensor, factors: tuple[float
     """
     x = regression.x[groups]
     matrix = covariance(regression.kernel, shorter * x).double()
-    residual = (regression.targets[groups] - regression.model.mean_module(x).double()).unsqueeze(-1)
+    residual = regression.targets[groups] - regression.model.mean_module(x).double()
     noise, level = regression.noise_variances(groups), matrix.diagonal(dim1=-2, dim2=-1).mean()
     densities = []
     for factor in factors:
@@ -116,14 +113,8 @@ def _densities(regression: ExactRegression, groups: Tensor, factors: tuple[float
             residual.square().mean() - factor * noise.mean()
         ) / level  # a variance that was noise is of the kernel
         scale = missing.clamp_min(1.0) if factor < 1.0 else 1.0
-        densities.append(_last_log_density(scale * matrix, factor * noise, residual))
+        try:
+            densities.append(conditional_log_density(scale * matrix, factor * noise, residual, 1))
+        except ValueError:  # no positive definite matrix
+            densities.append(torch.full_like(residual[:, 0], -math.inf))
     return torch.stack(densities)
-
-
-def _last_log_density(matrix: Tensor, noise: Tensor, residual: Tensor) -> Tensor:
-    """The log density of the last of n residuals (..., n, 1) given the others, (...)."""
-    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
-    factor, info = torch.linalg.cholesky_ex(matrix + noise.unsqueeze(-1) * identity)
-    white = torch.linalg.solve_triangular(factor, residual, upper=False)[..., -1, 0]
-    density = -0.5 * (white.square() + math.log(2.0 * math.pi)) - factor[..., -1, -1].log()
-    return torch.where(info == 0, density, -math.inf)

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from .._support import checks
 from .._support.gpytorch_names import CHOLESKY_ALWAYS, class_regressions
+from ..approximation.families.grid import grids_in, regrid
 from ..approximation.grid_choice import MOST_FEATURES
-from ..approximation.grid_kernel import grids_in, regrid
 from ..approximation.width_warning import quiet
 from ..data.batches import Batch
 from ..data.row_noise import WeightedNoise, noise_parts
@@ -32,6 +32,7 @@ from ..models.weight_space.imputation import needs_imputation
 from ..models.weight_space.predictor import log_evidence
 from ..models.weight_space.row_summation import check_rows
 from .moments import DataMoments, data_moments
+from .parts import Parts, parts_of
 from .starts import random_rows
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
@@ -52,6 +53,25 @@ class Objective(abc.ABC):
     """The power of the number of rows with which the time of an evaluation grows, at most."""
     quantity: ClassVar[str] = "log marginal likelihood"
     """What it is, in words."""
+
+    @property
+    def parts(self) -> Parts:
+        """The modules whose parameters are learned."""
+        return parts_of(self.model)
+
+    @property
+    def prior_weight(self) -> float:
+        """How much the log priors count beside it."""
+        return 1.0
+
+    @property
+    def described(self) -> str:
+        """What it sees, in words."""
+        return f"{self.num_rows} rows"
+
+    def num_targets(self, rows: Tensor) -> int:
+        """The number of rows of which it has the evidence."""
+        return rows.numel()
 
     @property
     def num_rows(self) -> int:
@@ -110,9 +130,13 @@ class Objective(abc.ABC):
         """What to warn of after training."""
         return []
 
-    @abc.abstractmethod
+    def write(self) -> None:
+        """Give the model what was learned, where its own parameters are others."""
+        return None
+
     def finish(self) -> Tensor:
         """Leave the model fitted, and return the evidence."""
+        return self.evidence()
 
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor] | None:
         """The exact kernel and what it is evaluated at, or None where there is no such kernel."""
@@ -197,19 +221,18 @@ class WeightSpaceObjective(Objective):
             noise = variances if weights is None else WeightedNoise(weights, variances)
         return self.x[rows], self.y[rows], None if noise is None else noise[rows]
 
+    @property
+    def is_of_fit(self) -> bool:
+        """Whether the evidence of all rows is that of a model conditioned on them."""
+        return self.model.sums_hold or self.is_imputed
+
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         with quiet():
             if rows is None:
-                return self.evidence_of_all()
+                return self.finish() if self.is_of_fit else log_evidence(self.model, self.rows)
             if self.model.sums_hold or self.is_imputed:
                 return self.model.condition(*self.data(rows)).log_marginal_likelihood()
             return log_evidence(self.model, self.rows.take(rows))
-
-    def evidence_of_all(self) -> Tensor:
-        """The log evidence of all rows."""
-        if self.model.sums_hold or self.is_imputed:
-            return self.fitted().log_marginal_likelihood()
-        return log_evidence(self.model, self.rows)
 
     def finish(self) -> Tensor:
         return self.fitted().log_marginal_likelihood()

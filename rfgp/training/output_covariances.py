@@ -14,26 +14,6 @@ _LEAST = 1e-8
 
 
 @torch.no_grad()
-def output_covariance(tasks: IndexKernel) -> Tensor:
-    """The covariance of outputs (T, T), in float64."""
-    return (tasks.covar_factor @ tasks.covar_factor.mT + torch.diag(tasks.var)).double()
-
-
-@torch.no_grad()
-def noise_covariance(likelihood: Any) -> Tensor:
-    """The covariance of the noise of outputs (T, T), in float64."""
-    count = likelihood.num_tasks
-    covariance = torch.zeros(count, count, dtype=torch.float64)
-    if likelihood.has_global_noise:
-        covariance += likelihood.noise.double() * torch.eye(count, dtype=torch.float64)
-    if likelihood.has_task_noise and likelihood.rank == 0:
-        covariance += torch.diag(likelihood.task_noises.double())
-    elif likelihood.has_task_noise:
-        covariance += likelihood.task_noise_covar_factor.double() @ likelihood.task_noise_covar_factor.double().mT
-    return covariance
-
-
-@torch.no_grad()
 def write_covariance(tasks: IndexKernel, matrix: Tensor, root: Tensor | None = None) -> None:
     """Set the covariance of outputs to a matrix (T, T), as far as its rank allows.
 

@@ -9,7 +9,7 @@ import torch
 from gpytorch.constraints import GreaterThan
 from torch import Tensor
 
-from .._support.constrained import set_within
+from .._support.constrained import constrained, set_within
 from ..linalg import cholesky
 
 _LEAST = 1e-8
@@ -17,7 +17,9 @@ _RATIOS = tuple(10.0 ** (0.5 * power) for power in range(-13, 4))
 
 
 class OutputVariances(gpytorch.Module):
-    """Scale and noise variance of each rotated output, (T,)."""
+    """Scale and noise variance of each output, (T,)."""
+
+    scale, noise = constrained("scale"), constrained("noise")
 
     def __init__(self, scale: Tensor, noise: Tensor) -> None:
         super().__init__()
@@ -26,26 +28,6 @@ class OutputVariances(gpytorch.Module):
             self.register_parameter(f"raw_{name}", torch.nn.Parameter(torch.zeros_like(value)))
             self.register_constraint(f"raw_{name}", GreaterThan(least))
             set_within(self, name, value)
-
-    @property
-    def scale(self) -> Tensor:
-        """Variances of the functions."""
-        value: Tensor = self.raw_scale_constraint.transform(self.raw_scale)
-        return value
-
-    @scale.setter
-    def scale(self, value: Tensor) -> None:
-        self.initialize(raw_scale=self.raw_scale_constraint.inverse_transform(value))
-
-    @property
-    def noise(self) -> Tensor:
-        """Variances of the noise."""
-        value: Tensor = self.raw_noise_constraint.transform(self.raw_noise)
-        return value
-
-    @noise.setter
-    def noise(self, value: Tensor) -> None:
-        self.initialize(raw_noise=self.raw_noise_constraint.inverse_transform(value))
 
     def set(self, scale: Tensor, noise: Tensor) -> None:
         """Set both, within their bounds."""

@@ -9,11 +9,25 @@ import torch
 _MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 
 
+class Values:
+    """The values of the parameters of a model, to be restored."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self._values = [(p, p.detach().clone()) for p in model.parameters()]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Put them back."""
+        for parameter, value in self._values:
+            parameter.copy_(value)
+            parameter.grad = None
+
+
 class Rollback:
     """Parameters, buffers, training data and caches of a model, to be restored after a failure."""
 
     def __init__(self, model: torch.nn.Module) -> None:
-        self._values = [(p, p.detach().clone()) for p in model.parameters()]
+        self._values = Values(model)
         self._modules = [(module, dict(vars(module)), _tables(module)) for module in model.modules()]
         self._lists = [
             (v, list(v)) for _, attributes, _ in self._modules for v in attributes.values() if isinstance(v, list)
@@ -21,10 +35,7 @@ class Rollback:
 
     def restore(self) -> None:
         """Put everything back."""
-        with torch.no_grad():
-            for parameter, value in self._values:
-                parameter.copy_(value)
-                parameter.grad = None
+        self._values.restore()
         for module, attributes, tables in self._modules:
             vars(module).clear()
             vars(module).update(attributes)

@@ -6,7 +6,6 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import gpytorch
 import numpy as np
 import torch
 from linear_operator.utils.errors import NanError, NotPSDError
@@ -16,6 +15,7 @@ from . import timing
 from .ascent import Ascent, Maximizer, NoValueError
 from .coordinates import Coordinates
 from .objectives import Objective
+from .parts import log_prior
 from .periods import resolutions, start_periods
 from .starts import center_inputs, start_from_data
 from .timing import NEVER, Deadline
@@ -24,7 +24,7 @@ _TRIALS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (3.0, 0.1))
 """By what lengthscales and noise are multiplied for the starts that are tried."""
 _TRIAL_EVALUATIONS, _SHARE = 25, 12
 """Evaluations of one trial: at most so many, and at most this fraction of all that are allowed."""
-_SHARE_OF_TRIALS = 0.4
+_SHARE_OF_TRIALS, _SHARE_OF_TIED = 0.4, 0.3
 _FIRST_ROWS, _FIRST_OF_LATE, _ENOUGH = 256, 16, 20
 """With a time limit evaluations take as many rows as can be evaluated so many times, and at least the first rows, which
 are fewer after it."""
@@ -37,7 +37,8 @@ class Run:
     After the deadline it takes few rows, and a short time.
 
     ``report`` is told every log likelihood of all rows; ``trial_limit`` bounds the evaluations of one trial, and
-    ``seconds`` is what an evaluation of few rows takes; ``is_tied`` says that lengthscales keep their ratios.
+    ``seconds`` is what an evaluation of few rows takes; ``is_tied`` says that lengthscales keep their ratios, whose few
+    parameters are found more exactly.
     """
 
     def __init__(
@@ -52,7 +53,9 @@ class Run:
         is_tied: bool = False,
     ) -> None:
         self.objective, self.model, self.limit = objective, objective.model, limit
-        self.report, self.deadline = report, deadline
+        self.parts = objective.parts
+        self.has_priors = any(True for part in self.parts.values() for _ in part.named_priors())
+        self.report, self.deadline, self.is_tied = report, deadline, is_tied
         self.trial_limit = min(_TRIAL_EVALUATIONS, limit // _SHARE) if trial_limit is None else trial_limit
         moments = objective.moments
         lengths: set[int] = set()
@@ -61,13 +64,13 @@ class Run:
             center_inputs(self.model, objective.x)
         kernel_and_inputs = objective.kernel_and_inputs()
         ranges = {} if kernel_and_inputs is None else resolutions(*kernel_and_inputs)
-        present = Coordinates(parts_of(self.model), moments, is_tied, ranges)
-        self.trained = None if present.has_defaults else present
+        present = Coordinates(self.parts, moments, is_tied, ranges)
+        self.trained = present if initialize and not present.has_defaults else None
         self.incoming = present.values()
         if initialize and kernel_and_inputs is not None:
             lengths, noises = start_from_data(self.model, *kernel_and_inputs, moments)
             objective.begin()
-        self.coordinates = Coordinates(parts_of(self.model), moments, is_tied, ranges)
+        self.coordinates = Coordinates(self.parts, moments, is_tied, ranges)
         self.periodic: list[np.ndarray] = []
         if initialize and kernel_and_inputs is not None and ranges:
             start = self.coordinates.values()
@@ -108,6 +111,7 @@ class Run:
             return False
         is_last = self.maximizers[-1].best is not None
         self._assign(bests[0] if is_last else max(bests, key=lambda ascent: ascent.value))
+        self.objective.write()
         return True
 
     def _assign(self, ascent: Ascent) -> None:
@@ -122,18 +126,21 @@ class Run:
         def is_late() -> bool:
             return not deadline.allows(self._seconds)
 
-        return Maximizer(evaluate, *bounds, limit, self.objective.tolerance, precision, is_late)
+        tolerance = self.objective.tolerance * (_SHARE_OF_TIED if self.is_tied else 1.0)
+        return Maximizer(evaluate, *bounds, limit, tolerance, precision, is_late)
 
     def evaluate(self, point: np.ndarray, rows: Tensor | None) -> tuple[float, np.ndarray, float]:
         """Log evidence plus log prior per row, its gradient, and the log evidence."""
-        began, count = timing.clock(), self.objective.num_rows if rows is None else rows.numel()
+        began, count = timing.clock(), self.objective.num_rows if rows is None else self.objective.num_targets(rows)
         self.coordinates.assign(point)
         for parameter in self.coordinates.parameters:
             parameter.grad = None
         try:
             with torch.enable_grad():
                 evidence = self.objective.evidence(rows)
-                total = evidence + log_prior(self.model)
+                total = evidence
+                if self.has_priors:
+                    total = evidence + self.objective.prior_weight * log_prior(self.parts)
             total.backward()
             numbers = np.array([float(total.detach()), float(evidence.detach()), *self.coordinates.gradient()])
             cause = None
@@ -204,34 +211,3 @@ class Run:
         point = self.coordinates.values()
         self.coordinates.assign(present)
         return point
-
-
-def parts_of(model: torch.nn.Module) -> dict[str, gpytorch.Module]:
-    """The GPyTorch modules of which a model consists, by the prefix of their parameters, but variational strategies."""
-    if isinstance(model, gpytorch.Module) and not isinstance(model, gpytorch.models.ApproximateGP):
-        return {"": model}
-    children = {name: parts_of(part) for name, part in model.named_children() if name != "variational_strategy"}
-    return {f"{name}.{rest}": part for name, parts in children.items() for rest, part in parts.items()}
-
-
-def log_prior(model: torch.nn.Module) -> Tensor:
-    """The log density of all priors; one of shared parameters counts once."""
-    total = torch.zeros((), dtype=torch.float64)
-    counted = set()
-    for part in parts_of(model).values():
-        for _, module, prior, closure, _ in part.named_priors():
-            key = (id(prior), *(id(parameter) for parameter in module.parameters(recurse=False)))
-            if key not in counted:
-                total = total + prior.log_prob(closure(module)).sum().double()
-                counted.add(key)
-    return total
-
-
-def constrained_values(model: torch.nn.Module) -> dict[str, list[float]]:
-    """The constrained values of all parameters by name."""
-    values = {}
-    for prefix, part in parts_of(model).items():
-        for name, parameter, constraint in part.named_parameters_and_constraints():
-            value = parameter if constraint is None else constraint.transform(parameter)
-            values[prefix + name.replace("raw_", "")] = value.detach().cpu().double().reshape(-1).tolist()
-    return values

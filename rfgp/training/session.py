@@ -1,9 +1,11 @@
-"""One training of a model: its maximizations, what has been done so far, and the fit to all rows at the end."""
+"""One training of a model: the stages of a strategy, what has been done so far, and the fit to all rows at the end."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -14,22 +16,26 @@ from gpytorch.settings import min_fixed_noise
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
+from .._support import checks
 from ..approximation.selection.lost_posterior import advice_on_loss, lost_posterior
 from ..models import WeightSpaceGP
 from ..models.spectral_evidence import SpectralEvidence, only_free, spectral_evidence
 from . import timing
 from .ascent import Ascent, NoValueError
+from .composite_likelihood import CompositeLikelihood, Observations
 from .coordinates import Coordinates
 from .costs import fit_seconds, spectrum_seconds
-from .exact_regression import exact_regression
+from .exact_regression import ExactRegression, exact_regression
+from .laplace import LaplaceObjective
+from .latent_rows import latent_rows
 from .moments import DataMoments
 from .noise_check import advice_on_features
 from .objectives import ExactObjective, Objective
-from .run import Run, constrained_values, parts_of
+from .parts import constrained_values, parts_of
+from .run import Run
 from .starts import random_rows
 from .summary import FitStage, FitSummary
 from .timing import Deadline
-from .tuning import Tuning
 
 _RESCALINGS = 60
 _COMPARED_ROWS, _COMPARED_VALUES, _FEWEST_COMPARED = 512, 2048, 32
@@ -42,8 +48,56 @@ _GRADIENT = 3.0
 """How many times a fit an evaluation with its gradient takes."""
 
 
+@dataclass
+class Stage:
+    """A maximization of an objective, one step of a strategy.
+
+    :param objective: what is maximized: :attr:`Training.objective`, or a :class:`CompositeLikelihood` of some rows.
+    :param name: its name in the summary.
+    :param evaluations: how many it takes at most; default: all that are left.
+    :param is_tied: whether all lengthscales are multiplied by one number, and transforms of inputs stay.
+    :param trials: how many evaluations each of the first starts gets, which are multiples of lengthscales and noise;
+        default: some.
+    :param deadline: when it ends; default: early enough for the fit to all rows.
+    :raises ValueError: for an objective that is none, or bad numbers.
+
+    The maximization that came of it is its ``ascent``.
+
+    >>> from rfgp.training import Stage, Strategy
+    >>> class Short(Strategy):
+    ...     def stages(self, training):
+    ...         yield Stage(training.objective, "lengthscales", evaluations=20, is_tied=True)
+    ...         yield Stage(training.objective, "all", evaluations=3)
+    >>> Short(initialize=False).initialize
+    False
+    """
+
+    objective: Objective
+    name: str = "evidence"
+    evaluations: int | None = None
+    is_tied: bool = False
+    trials: int | None = None
+    deadline: Deadline | None = None
+    ascent: Ascent | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.objective, Objective):
+            raise ValueError(
+                "expected training.objective or a CompositeLikelihood for a stage, got "
+                f"{type(self.objective).__name__}; pass one of these"
+            )
+        if self.evaluations is not None:
+            checks.positive_integer("evaluations", self.evaluations)
+        checks.flag("is_tied", self.is_tied)
+
+
 class Training:
-    """What a strategy works with: maximizations of objectives in turn, which are kept as stages."""
+    """One training of a model, with which a strategy works: its objective, and the stages made so far.
+
+    Between stages the model has the best parameters that the last one has seen. ``objective`` is the evidence of all
+    rows, or what takes its place; the first stage starts from the data where it is to ``initialize``; ``limit`` is of
+    the evaluations of all stages together, and ``report`` is told every value.
+    """
 
     def __init__(
         self,
@@ -51,51 +105,89 @@ class Training:
         initialize: bool,
         limit: int,
         deadline: Deadline,
-        report: Callable[[float], None],
+        report: Callable[[float], None] = lambda value: None,
     ) -> None:
         self.objective, self.model, self.initialize, self.limit = objective, objective.model, initialize, limit
         self.report, self.deadline = report, deadline
         self.stages: list[FitStage] = []
-        self.runs: list[Run | Tuning] = []
+        self.runs: list[Run] = []
         self.ascent: Ascent | None = None
         self.initial, self.used = math.nan, 0
         self.source = ""
         """Less than the evidence of all rows from which the parameters were learned; empty for that."""
-        few, self.fit_seconds = fit_seconds(objective, deadline)
-        self.evaluation_seconds = _GRADIENT * few
+        self._is_whole = True
 
-    def maximize(self) -> float:
-        """Maximize the objective over all rows, or over as many as there is time for, and fit the model."""
-        limit = max(1, self.limit - self.used)
-        run = self.ascend("evidence", "all rows", self.objective, limit, self.deadline.earlier(self.fit_seconds))
-        value = self.refit()
-        if run.rows is not None:
-            self.source = SOME_ROWS
-        elif math.isnan(self.initial):
-            self.initial = value if run.initial is None else run.initial
-        return value
+    @functools.cached_property
+    def observations(self) -> Observations:
+        """The rows as the exact kernel sees them, for a :class:`CompositeLikelihood`.
 
-    def ascend(
-        self,
-        name: str,
-        rows: str,
-        objective: Objective,
-        limit: int,
-        deadline: Deadline,
-        trial_limit: int | None = None,
-        seconds: float | None = None,
-        is_tied: bool = False,
-    ) -> Run:
-        """Maximize an objective as the next stage; ``rows`` says in words what it sees."""
-        began = timing.clock()
-        seconds = self.evaluation_seconds if seconds is None else seconds
-        run = Run(objective, self.initialize, limit, self.report, deadline, trial_limit, seconds, is_tied)
+        :raises ValueError: for a model of whose rows the exact kernel has no likelihood.
+        """
+        objective = self.objective
+        return latent_rows(objective) if isinstance(objective, LaplaceObjective) else self.regression
+
+    @functools.cached_property
+    def regression(self) -> ExactRegression:
+        """The same for a Gaussian likelihood."""
+        return exact_regression(self.objective)
+
+    @property
+    def has_regression(self) -> bool:
+        """Whether there is such a regression."""
+        try:
+            return self.regression is not None
+        except ValueError:
+            return False
+
+    @functools.cached_property
+    def _costs(self) -> tuple[float, float]:
+        return fit_seconds(self.objective, self.deadline) if self.deadline.is_set else (0.0, 0.0)
+
+    @property
+    def fit_seconds(self) -> float:
+        """What the fit to all rows will take, zero without a time limit."""
+        return self._costs[1]
+
+    @property
+    def left(self) -> int:
+        """The evaluations that are left."""
+        return self.limit - self.used
+
+    def follow(self, stages: Iterable[Stage]) -> None:
+        """Make the stages of a strategy in turn, until no evaluations are left."""
+        if not isinstance(stages, Iterable):
+            raise ValueError(f"expected stages of a strategy, got {type(stages).__name__}; yield or return each Stage")
+        try:
+            for stage in stages:
+                if not isinstance(stage, Stage):
+                    raise ValueError(f"expected a Stage, got {type(stage).__name__}; call Stage(objective, ...)")
+                if self.left < 1:
+                    break
+                self._make(stage)
+        finally:
+            if isinstance(stages, Generator):
+                stages.close()  # so that it ends what it has begun, after an error too
+
+    def _make(self, stage: Stage) -> None:
+        began, objective = timing.clock(), stage.objective
+        limit = self.left if stage.evaluations is None else min(stage.evaluations, self.left)
+        deadline = self.deadline.earlier(self.fit_seconds) if stage.deadline is None else stage.deadline
+        seconds = 0.0 if isinstance(objective, CompositeLikelihood) else _GRADIENT * self._costs[0]
+        run = Run(objective, self.initialize, limit, self.report, deadline, stage.trials, seconds, stage.is_tied)
         self.runs.append(run)
-        self.ascent = ascent = run.ascend()
+        self.ascent = stage.ascent = ascent = run.ascend()
+        self.initialize = False
         self.used += ascent.evaluations
-        what = rows if run.rows is None else f"{len(run.rows)} rows"
-        self.add_stage(name, what, began, ascent.value, ascent.evaluations)
-        return run
+        self._is_whole = objective is self.objective
+        rows = "all rows" if self._is_whole else objective.described
+        if run.rows is not None:
+            rows = f"{len(run.rows)} rows"
+        if self._is_whole and run.rows is None and run.initial is not None and math.isnan(self.initial):
+            self.initial = run.initial
+        self.source = f'the stage "{stage.name}"'
+        if self._is_whole:
+            self.source = "" if run.rows is None else SOME_ROWS
+        self.add_stage(stage.name, rows, began, ascent.value, ascent.evaluations)
 
     def add_stage(
         self, name: str, rows: str, began: float, value: float, evaluations: int = 0, unit: str = "nats per row"
@@ -131,9 +223,14 @@ class Training:
             return Run(objective, False, _RESCALINGS).ascend()
 
     def finish(self) -> float:
-        """Fit the model to all rows after it has learned from few, and rescale it; its evidence."""
+        """Leave the model fitted to all rows; where it has learned from others, rescale it; its evidence."""
+        if self.ascent is None:
+            raise ValueError("expected a strategy of at least one stage, got none; yield a Stage from its stages")
         began, count = timing.clock(), self.objective.num_rows
         value = self.refit()
+        if self._is_whole:
+            self.initial = value if math.isnan(self.initial) and not self.source else self.initial
+            return value
         self.add_stage("wide model", "all rows", began, value / count)
         began = timing.clock()
         try:
@@ -149,26 +246,20 @@ class Training:
 
     def summary(self, value: float, seconds: float) -> FitSummary:
         """What was done, with the evidence at the end and the seconds of everything."""
-        if self.ascent is None:
-            raise ValueError("expected a training that has run, got none; call run first")
+        ended = "" if self.ascent is None else self.ascent.message
+        source = f"parameters from {self.source}"
+        message = f"{source}; {ended}" if "time limit" in ended else source  # the limit of a stage is no limit of all
         return FitSummary(
             value,
             self.initial,
             self.used,
-            self.ascent.converged,
-            self._message(self.ascent.message),
+            self.ascent is not None and self.ascent.converged,
+            message if self.source else ended,
             seconds,
-            constrained_values(self.model),
+            constrained_values(parts_of(self.model)),
             tuple(self.stages),
             quantity=self.objective.quantity,
         )
-
-    def _message(self, ended: str) -> str:
-        """What ended the training: the limit of a stage is no limit of all."""
-        if not self.source:
-            return ended
-        source = f"parameters from {self.source}"
-        return f"{source}; {ended}" if "time limit" in ended else source
 
     def remarks(self, value: float) -> list[str]:
         """What to warn of: a fit that finds nothing, parameters at a bound, noise that GPyTorch has raised, a loss.
@@ -184,7 +275,7 @@ class Training:
                 continue
             remedy = f"give {name} a constraint with another bound"
             if "noise" in name:
-                variances = moments.output_variances
+                variances = moments.targets.variances
                 ends = " and ".join(f"{v:.3g}" for v in sorted({float(variances.min()), float(variances.max())}))
                 spread = "a variance of" if len(variances) == 1 else "variances between"
                 remedy = (
@@ -221,7 +312,7 @@ class Training:
         if model.covar_module.num_scalar_features >= self.objective.num_rows or not self.deadline.allows():
             return []
         try:
-            advice = advice_on_features(exact_regression(self.objective))
+            advice = advice_on_features(self.regression)
         except (ValueError, NotPSDError):  # there is no exact regression, or no leaving out
             return []
         return [] if advice is None else [advice]
@@ -244,9 +335,6 @@ class SpectralObjective(Objective):
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         return self.spectral_evidence.value()
 
-    def finish(self) -> Tensor:
-        return self.model.log_marginal_likelihood()
-
     def kernel_and_inputs(self) -> tuple[Kernel, Tensor] | None:
         return None
 
@@ -259,7 +347,7 @@ def _found_nothing(objective: Objective, value: float) -> list[str]:
     if not is_normal or not is_plain or not has_targets or objective.outputs.is_complex():
         return []
     counts = (~objective.outputs.isnan()).sum(0)
-    nats = (2.0 * math.pi * objective.moments.output_variances).log() + 1.0
+    nats = (2.0 * math.pi * objective.moments.targets.variances).log() + 1.0
     constant = -0.5 * float((counts * nats.to(counts.device)).sum())
     if value > constant + _GAIN:
         return []

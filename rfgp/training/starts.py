@@ -28,6 +28,7 @@ from torch import Tensor
 from .._support.constrained import set_within
 from ..approximation import FeatureKernel
 from ..approximation.input_scales import leaves
+from ..approximation.map_family import MapFamily
 from ..features import FourierSeries, RandomFourier
 from ..kernels import DecomposableKernel
 from ..models import HeteroscedasticGP
@@ -63,7 +64,7 @@ def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: DataMoments)
         _start_scale(kernel, sample, moments.targets.function_variances)
         for module in model.modules():
             if isinstance(module, MultitaskMean):
-                for part, mean in zip(module.base_means, moments.output_means, strict=False):
+                for part, mean in zip(module.base_means, moments.targets.means, strict=False):
                     _start_mean(part, float(mean))
         _start_mean(getattr(model, "mean_module", None), float(moments.mean))
         if isinstance(model, HeteroscedasticGP):
@@ -71,7 +72,7 @@ def start_from_data(model: Any, kernel: Kernel, x: Tensor, moments: DataMoments)
                 lengths |= _start_lengths(leaf, columns)
             of_log_noise = moments.of_log_noise()
             _start_mean(model.log_noise.mean_module, float(of_log_noise.mean))
-            _start_levels(model.log_noise.mean_module, of_log_noise.output_means)
+            _start_levels(model.log_noise.mean_module, of_log_noise.targets.means)
     return lengths, noises
 
 
@@ -80,11 +81,12 @@ def center_inputs(model: torch.nn.Module, x: Tensor) -> None:
     kernel = getattr(model, "covar_module", None)
     if not isinstance(kernel, Kernel):
         return
-    for part, columns in leaves(kernel, x):
-        if not isinstance(part, FeatureKernel) or not part.family.is_shift_invariant:
-            continue
-        if part.center is None or isinstance(part.feature_map, RandomFourier | FourierSeries):
-            part.center = columns.detach().reshape(-1, columns.shape[-1]).mean(0)
+    for part in kernel.modules():
+        for leaf, columns in part.family.leaves(x) if isinstance(part, FeatureKernel) else ():
+            if not isinstance(leaf, MapFamily) or not leaf.is_shift_invariant or columns is None:
+                continue
+            if leaf.maps.center is None or isinstance(leaf.maps.feature_map, RandomFourier | FourierSeries):
+                leaf.maps.center = columns.detach().reshape(-1, columns.shape[-1]).mean(0)
 
 
 def _start_lengths(kernel: Kernel, x: Tensor) -> set[int]:

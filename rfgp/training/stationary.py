@@ -111,7 +111,7 @@ class _Stationary(torch.autograd.Function):
 
 
 class GaussianLogDensity(torch.autograd.Function):
-    r"""The sum of log densities of residuals r (..., n) under N(0, K + diag(s)); Rasmussen and Williams, Eq. 5.8.
+    r"""The log densities (...) of residuals r (..., n) under N(0, K + diag(s)); Rasmussen and Williams, Eq. 5.8.
 
     .. math:: -\tfrac12 \big(r^\top A^{-1} r + \log|A| + n \log 2 \pi\big), \qquad
         \frac{\partial}{\partial A} = \tfrac12 (\alpha \alpha^\top - A^{-1}), \quad \alpha = A^{-1} r
@@ -125,14 +125,15 @@ class GaussianLogDensity(torch.autograd.Function):
         alpha = torch.cholesky_solve(residual.unsqueeze(-1), factor)
         ctx.save_for_backward(alpha, factor)
         ctx.shape = variances.shape
-        log_det = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum()
-        quadratic = (residual.unsqueeze(-1) * alpha).sum()
-        return -0.5 * (quadratic + log_det + residual.numel() * math.log(2.0 * math.pi))
+        log_det = 2.0 * factor.diagonal(dim1=-2, dim2=-1).log().sum(-1)
+        quadratic = (residual * alpha.squeeze(-1)).sum(-1)
+        return -0.5 * (quadratic + log_det + residual.shape[-1] * math.log(2.0 * math.pi))
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         alpha, factor = ctx.saved_tensors
-        slope = (alpha * (0.5 * gradients[0])) @ alpha.mT
-        slope.sub_(torch.cholesky_inverse(factor), alpha=0.5 * float(gradients[0]))
+        half = 0.5 * gradients[0][..., None, None]
+        slope = (half * alpha) @ alpha.mT
+        slope.addcmul_(torch.cholesky_inverse(factor), -half)
         by_row = slope.diagonal(dim1=-2, dim2=-1).sum_to_size(ctx.shape)
-        return slope, by_row, -gradients[0] * alpha.squeeze(-1)
+        return slope, by_row, -gradients[0].unsqueeze(-1) * alpha.squeeze(-1)

@@ -1,23 +1,23 @@
-"""What a strategy of training is, and the maximization of the evidence or of leave-out densities of all rows."""
+"""What a strategy of training is, and the maximization of the evidence of all rows."""
 
 from __future__ import annotations
 
 import abc
 import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
 from tqdm.auto import tqdm
 
 from .._support import checks
 from .ascent import NoValueError
+from .loader import LoaderObjective
 from .objectives import Objective
 from .rollback import Rollback
-from .session import Training
+from .session import Stage, Training
 from .summary import FitSummary
 from .timing import Deadline, clock
 
@@ -31,13 +31,13 @@ _NOT_FINITE = (
 
 @dataclass(frozen=True)
 class Task:
-    """What is to be trained, on which data, and how long; ``objective`` makes what a strategy maximizes."""
+    """What is to be trained, on which data, and how long; ``evidence`` makes the evidence of all rows."""
 
     model: Any
     x: Any
     y: Any
     noise: Any
-    objective: Callable[[Task, Maximization], tuple[Objective, Maximization]]
+    evidence: Callable[[Task], Objective]
     limit: int
     deadline: Deadline
     is_silent: bool | None
@@ -49,10 +49,26 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class Strategy(abc.ABC):
-    """From what the parameters of a model are learned.
+    """From what the parameters of a model are learned: a short list of stages, each of which L-BFGS maximizes.
+
+    A subclass yields them from ``stages``, and is passed to :func:`rfgp.fit` as it is.
 
     :param initialize: whether parameters with default values start from moments of the data and distances of inputs, at
         several scales; else training starts from the present values.
+
+    >>> import gpytorch, rfgp, torch
+    >>> from rfgp.training import CompositeLikelihood, Stage, Strategy
+    >>> class SmallThenAll(Strategy):
+    ...     def stages(self, training):
+    ...         rows = torch.randperm(training.objective.num_rows)[:20]
+    ...         yield Stage(CompositeLikelihood(training.observations, rows.unsqueeze(0)), "small", evaluations=10)
+    ...         yield Stage(training.objective, "all", evaluations=5)
+    >>> kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), num_features=16, input_dim=1, seed=0)
+    >>> model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
+    >>> x = torch.linspace(-1, 1, 50).unsqueeze(-1)
+    >>> summary = rfgp.fit(model, x, x.squeeze(-1) ** 2, strategy=SmallThenAll())
+    >>> [(stage.name, stage.rows) for stage in summary.stages]
+    [('small', '20 rows'), ('all', 'all rows')]
     """
 
     initialize: bool = True
@@ -61,25 +77,22 @@ class Strategy(abc.ABC):
         checks.flag("initialize", self.initialize)
 
     @abc.abstractmethod
+    def stages(self, training: Training) -> Iterable[Stage]:
+        """The stages, in turn: between two of them the model has the best parameters so far."""
+
+    def objective(self, task: Task) -> Objective:
+        """The evidence of all rows, or what takes its place."""
+        return task.evidence(task)
+
     def fit(self, task: Task) -> FitSummary:
         """Train the model of a task; after an error it has the best parameters that were seen, or those from before."""
-
-
-class Maximization(Strategy):
-    """A strategy that maximizes objectives by L-BFGS."""
-
-    @abc.abstractmethod
-    def learn(self, training: Training) -> float:
-        """Learn the parameters, and leave the model fitted; its evidence."""
-
-    def fit(self, task: Task) -> FitSummary:
         began, before, training = clock(), Rollback(task.model), None
         try:
-            objective, strategy = task.objective(task, self)
             with task.bar(min(task.limit, _LIKELY), "eval") as bar:
                 report = functools.partial(show, bar, limit=task.limit)
-                training = Training(objective, self.initialize, task.limit, task.deadline, report)
-                value = strategy.learn(training)
+                training = Training(self.objective(task), self.initialize, task.limit, task.deadline, report)
+                training.follow(self.stages(training))
+                value = training.finish()
         except BaseException as error:
             if training is None or not training.keep_best():
                 before.restore()
@@ -92,7 +105,7 @@ class Maximization(Strategy):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evidence(Maximization):
+class Evidence(Strategy):
     """The log marginal likelihood of the model and all rows, or the evidence lower bound of a variational model.
 
     :param executor: any executor of ``concurrent.futures``, whose workers sum the rows of a WeightSpaceGP for every
@@ -105,28 +118,13 @@ class Evidence(Maximization):
 
     executor: Executor | None = None
 
-    def learn(self, training: Training) -> float:
-        return training.maximize()
+    def objective(self, task: Task) -> Objective:
+        if self.executor is None:
+            return super().objective(task)
+        return LoaderObjective(task.model, task.x, task.y, task.noise, self.executor)
 
-
-@dataclass(frozen=True, eq=False)
-class LeaveOut(Maximization):
-    """The sum of the log densities of rows, or of groups of rows, each given all others.
-
-    It judges predictions, and holds up better where the model is wrong. For one output with Gaussian or fixed noise,
-    and tensors; the summary has its value in place of the evidence.
-
-    :param groups: the label of the group of every row, (N,), or the number of random folds; default: every row alone.
-    :param initialize: whether starting values come from the data.
-
-    >>> LeaveOut(groups=5).groups
-    5
-    """
-
-    groups: Tensor | int | None = None
-
-    def learn(self, training: Training) -> float:
-        return training.maximize()
+    def stages(self, training: Training) -> Iterable[Stage]:
+        yield Stage(training.objective)
 
 
 def show(bar: Any, value: float, limit: int = 0) -> None:

@@ -1,23 +1,23 @@
-"""Stages of maximizations of the log densities of rows given those near them, judged by held-out rows."""
+"""Stages with the log densities of rows given those near them, judged by held-out rows."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import NamedTuple
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from . import timing
-from .ascent import Ascent, NoValueError
-from .climb import Climb, mean_log_density
-from .conditionals import Conditional
+from .ascent import Ascent
+from .composite_likelihood import CompositeLikelihood, Observations
 from .coordinates import Coordinates
-from .moments import DataMoments
-from .near_groups import NearRows
+from .near_rows import NearRows
+from .session import Stage
 from .starts import random_rows
-from .summary import FitStage
 from .timing import NEVER, Deadline
 
 _HELD_OUT, _SHARE_OF_HELD_OUT, _FEWEST = 1000, 5, 256
@@ -28,15 +28,13 @@ _MEASURED, _GRADIENT = 128, 3.0
 _SHARE_OF_JUDGMENT, _MOST_FACTORS = 0.1, 3
 _MORE_OF_TRANSFORMS = 3
 """How many times the evaluations of lengthscales a transform of the inputs takes."""
+_STARTS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (0.3, 0.01))
+"""By what lengthscales and noise are multiplied for the starts that are compared."""
+_ROWS_OF_STARTS = 128
 
 
-@dataclass(frozen=True)
-class Stage:
-    """A maximization.
-
-    :param rows: how many rows are predicted; fewer where a row needs several factors.
-    :param is_tied: whether all lengthscales are multiplied by one number, and transforms stay.
-    """
+class Step(NamedTuple):
+    """A stage to come, with so many rows: fewer where a row needs several factors."""
 
     rows: int
     evaluations: int
@@ -49,22 +47,13 @@ class Tuning:
     ``value`` is the mean log density of the rows ``held`` out, and ``ascent`` the maximization that has led there.
     """
 
-    def __init__(
-        self,
-        conditional: Conditional,
-        moments: DataMoments,
-        limit: int,
-        deadline: Deadline = NEVER,
-        report: Callable[[float], None] = lambda value: None,
-    ) -> None:
-        self.conditional, self.moments, self.deadline, self.report = conditional, moments, deadline, report
-        self.coordinates = Coordinates(conditional.parts, moments)
-        self.limit, self.used = limit, 0
-        self._near = NearRows(conditional.x)
+    def __init__(self, observations: Observations, deadline: Deadline = NEVER) -> None:
+        self.observations, self.deadline = observations, deadline
+        self.coordinates = Coordinates(observations.parts, observations.objective.moments)
+        self._near = NearRows(observations.x)
         self.value = -math.inf
         self.ascent: Ascent | None = None
-        self.stages: list[FitStage] = []
-        order = random_rows(len(conditional.x), len(conditional.x)).to(conditional.x.device)
+        order = random_rows(len(observations.x), len(observations.x)).to(observations.x.device)
         count = max(1, min(_HELD_OUT, len(order) // _SHARE_OF_HELD_OUT))
         self._searching, self._predicting = self._costs(order[:_MEASURED]) if deadline.is_set else (0.0, 0.0)
         if deadline.is_set:
@@ -74,81 +63,81 @@ class Tuning:
         self._best = self.coordinates.values()
         self._seen = 0
 
-    def advance(self, stages: tuple[Stage, ...]) -> None:
-        """Make stages as long as there is time."""
-        for index, stage in enumerate(stages):
-            more = _MORE_OF_TRANSFORMS if self.coordinates.transforms.any() and not stage.is_tied else 1
-            limit = min(more * stage.evaluations, self.limit - self.used)
-            is_needless = self.stages and not stage.is_tied and self._num_shapes < 2
-            if limit < 1 or is_needless or (self.stages and not self.deadline.allows()):
+    def stages(self, steps: tuple[Step, ...]) -> Iterator[Stage]:
+        """Those for which there is time; after each, the model has the best parameters."""
+        for index, step in enumerate(steps):
+            is_needless = self._seen and not step.is_tied and self._num_shapes < 2
+            if is_needless or (self._seen and not self.deadline.allows()):
                 return
-            deadline = self.deadline.share(1.0 / (len(stages) - index))
-            count = self._affordable(stage, deadline)
+            deadline = self.deadline.share(1.0 / (len(steps) - index))
+            count = self._affordable(step, deadline)
             if count < _FEWEST:
                 deadline = self.deadline
-                count = self._affordable(stage, deadline)
-            if self.stages and count < _FEWEST:
+                count = self._affordable(step, deadline)
+            if self._seen and count < _FEWEST:
                 return
-            self._make(stage, max(count, _FEWEST), limit, deadline)
+            likelihood = self._likelihood(self._others.roll(-self._seen)[: max(count, _FEWEST)])
+            if not self._seen:
+                self._choose_start(likelihood.groups[:_ROWS_OF_STARTS])
+                self.value, self._best = self._likelihood(self.held).score_or_worst(), self.coordinates.values()
+            self._seen += likelihood.num_rows
+            more = _MORE_OF_TRANSFORMS if self.coordinates.transforms.any() and not step.is_tied else 1
+            name = "one lengthscale" if step.is_tied and self._num_shapes > 1 else "neighbors"
+            stage = Stage(likelihood, name, more * step.evaluations, step.is_tied, 0, deadline)
+            yield stage
+            value = self._likelihood(self.held).score_or_worst()
+            if value > self.value:
+                self.value, self.ascent, self._best = value, stage.ascent, self.coordinates.values()
+            self.ascent = self.ascent or stage.ascent
+            self.coordinates.assign(self._best)
+
+    def write(self) -> None:
+        """Leave the model with the best parameters."""
+        self.coordinates.assign(self._best)
+        self.observations.write()
 
     @property
     def _num_shapes(self) -> int:
         """The number of lengthscales and parameters of transforms."""
         return int((self.coordinates.lengthscales | self.coordinates.transforms).sum())
 
-    def keep_best(self) -> bool:
-        """Leave the model with the best parameters; whether any have been judged."""
-        self.coordinates.assign(self._best)
-        self.conditional.write()
-        return self.ascent is not None
-
-    def _groups(self, rows: Tensor) -> Tensor:
-        size = _NEIGHBORS if len(self.conditional.x) > _FEW else _NEIGHBORS_OF_FEW
-        return self._near.groups(self.conditional.kernel, rows, size)
+    def _likelihood(self, rows: Tensor) -> CompositeLikelihood:
+        """Rows given those near them."""
+        size = _NEIGHBORS if len(self.observations.x) > _FEW else _NEIGHBORS_OF_FEW
+        groups = self._near.groups(self.observations.kernel, rows, size)
+        return CompositeLikelihood(self.observations, groups, targets=1)
 
     def _costs(self, rows: Tensor) -> tuple[float, float]:
         """Seconds a row: of the search for those near it, and of its log density, without what comes only once."""
-        mean_log_density(self.conditional, self._groups(rows[:1]))
+        self._likelihood(rows[:1]).score()
         times = [timing.clock()]
-        groups = self._groups(rows)
+        likelihood = self._likelihood(rows)
         times.append(timing.clock())
-        mean_log_density(self.conditional, groups)
+        likelihood.score()
         search, predict = (after - before for before, after in itertools.pairwise([*times, timing.clock()]))
         return max(search, 1e-9) / len(rows), max(predict, 1e-9) / len(rows)
 
-    def _affordable(self, stage: Stage, deadline: Deadline) -> int:
-        rows = stage.rows // min(self.conditional.num_factors, _MOST_FACTORS)
+    def _affordable(self, step: Step, deadline: Deadline) -> int:
+        rows = step.rows // min(self.observations.num_factors, _MOST_FACTORS)
         if not deadline.is_set:
             return rows
-        seconds = self._searching + _GRADIENT * stage.evaluations * self._predicting
+        seconds = self._searching + _GRADIENT * step.evaluations * self._predicting
         return min(rows, int(deadline.left / seconds))
 
-    def _make(self, stage: Stage, count: int, limit: int, deadline: Deadline) -> None:
-        began = timing.clock()
-        groups = self._groups(self._others.roll(-self._seen)[:count])
-        self._seen += len(groups)
-        climb = Climb(
-            self.conditional, self.moments, groups, limit, stage.is_tied, lambda: not deadline.allows(), self.report
-        )
-        if not self.stages:
-            climb.choose_start()
-            self.value, self._best = self._judged(), self.coordinates.values()
-        ascent = climb.ascend()
-        self.used += ascent.evaluations
-        value = self._judged()
-        if value > self.value:
-            self.value, self._best = value, self.coordinates.values()
-        if value == self.value or self.ascent is None:
-            self.ascent = ascent
-        self.coordinates.assign(self._best)
-        name = "one lengthscale" if stage.is_tied and self._num_shapes > 1 else "neighbors"
-        rows = f"{len(groups)} rows given {groups.shape[-1] - 1} near ones"
-        self.stages.append(FitStage(name, rows, ascent.evaluations, timing.clock() - began, value))
-
-    def _judged(self) -> float:
-        """The mean log density of held-out rows."""
-        try:
-            value = mean_log_density(self.conditional, self._groups(self.held))
-        except (ValueError, NoValueError):
-            return -math.inf
-        return value if math.isfinite(value) else -math.inf
+    @torch.no_grad()
+    def _choose_start(self, groups: Tensor) -> None:
+        """Go on from the best of some multiples of the lengthscales and noises."""
+        likelihood, coordinates = CompositeLikelihood(self.observations, groups, targets=1), self.coordinates
+        start, best = coordinates.values(), -math.inf
+        chosen = start
+        for length, noise in _STARTS:
+            point = start + np.log(length) * coordinates.lengthscales + np.log(noise) * coordinates.noises
+            coordinates.assign(np.clip(point, coordinates.lower, coordinates.upper))
+            try:
+                self.observations.profile(groups)
+                value = likelihood.score()
+            except ValueError:
+                continue
+            if value > best:
+                best, chosen = value, coordinates.values()
+        coordinates.assign(chosen)

@@ -14,6 +14,7 @@ import warnings
 import gpytorch
 import pytest
 import torch
+from feature_parts import leaf, map_inputs
 from gpytorch.constraints import GreaterThan, Interval
 from gpytorch.kernels import (
     CosineKernel,
@@ -29,9 +30,9 @@ from problems import KERNELS, methods_of, randomised
 
 import rfgp
 from rfgp.approximation import FeatureKernel
-from rfgp.approximation.families import FAMILIES, MapFamily, family
-from rfgp.approximation.families.scale import FeatureScaleKernel
-from rfgp.approximation.map_holder import MapRecipe
+from rfgp.approximation.families import FAMILIES, MapFamily, OperatorFamily, family
+from rfgp.approximation.landmarks import Landmarks
+from rfgp.approximation.maps import MapRecipe, drawn_maps
 from rfgp.approximation.selection import best_method
 from rfgp.features import ComplexToReal, LinearFeatures, OpticalFeatures, ProductSketch, RandomFourier, TensorSRHT
 from rfgp.features.sketch_registry import SKETCHES
@@ -260,7 +261,7 @@ def test_frobenius_error_is_what_the_moments_say(method):
     x = inputs(4) / 2.0
     active = x[:, [0, 1, 3]]
     mapped = torch.cat([active, original.base_kernel.offset.sqrt().expand(4, 1)], dim=-1).detach()
-    variance = kernel.base_kernel.feature_map.moments(mapped, mapped).variance
+    variance = kernel.feature_map.moments(mapped, mapped).variance
     expected = original.outputscale.detach() ** 2 * variance.sum()
     generator = torch.Generator().manual_seed(6)
     with torch.no_grad():
@@ -316,7 +317,7 @@ def assert_close(actual, expected, relative=ROUNDING):
 
 def test_the_families_are_all_tested():
     leaves = {kernel: known for kernel, known in FAMILIES.items() if issubclass(known, MapFamily)}
-    scalar = {kernel for kernel, known in leaves.items() if not known.has_output_factor} - {StationaryKernel}
+    scalar = {kernel for kernel, known in leaves.items() if not issubclass(known, OperatorFamily)} - {StationaryKernel}
     stationary = {kernel for kernel in StationaryKernel.__subclasses__() if kernel.__module__.startswith("rfgp.")}
     assert {type(case.create()) for case in KERNELS.values()} == scalar | stationary
     for case in KERNELS.values():
@@ -384,9 +385,9 @@ def test_mean_over_seeds_of_every_family(name, method):
     x, y = case.inputs(3, seed=2), case.inputs(3, seed=3)
     x, y = (x, y) if case.domain == "sphere" else ({"spectral mixture": 0.1}.get(name, 0.7) * z for z in (x, y))
     kernel.scalar_features(x)
-    feature_map = kernel.made_map()
-    hyperparameters = kernel.family.hyperparameters(feature_map)
-    scale, mapped = kernel.family.scale(feature_map) ** 2, (kernel.map_inputs(x), kernel.map_inputs(y))
+    feature_map = kernel.feature_map
+    hyperparameters = leaf(kernel).hyperparameters(feature_map)
+    scale, mapped = leaf(kernel).scale(feature_map) ** 2, (map_inputs(kernel, x), map_inputs(kernel, y))
     target = scale * feature_map.target(*mapped, **hyperparameters)
     if feature_map.is_unbiased:
         assert_close(target, exact(x, y).to_dense())
@@ -427,7 +428,7 @@ def test_spherical_features_are_as_far_from_the_polynomial_as_their_fit():
     kernel, exact = made("polynomial on the sphere", "spherical")
     x = KERNELS["polynomial on the sphere"].inputs(50)
     feature_map = kernel.feature_map
-    difference = (feature_map.target(x, x) * kernel.family.scale(feature_map) ** 2 - exact(x).to_dense()).abs().max()
+    difference = (feature_map.target(x, x) * leaf(kernel).scale(feature_map) ** 2 - exact(x).to_dense()).abs().max()
     assert 0.0 < float(difference.detach()) <= 2.5**3 * feature_map.fit_error * (1.0 + 1e-9)
 
 
@@ -525,10 +526,8 @@ def test_batches_of_every_family(name, method):
             own.data.copy_(batched.data[i, j])
         scaled_single = ScaleKernel(single).double()
         scaled_single.outputscale = exact.outputscale[i, j].detach()
-        alone = rfgp.approximate(
-            scaled_single, kernel.base_kernel.feature_map.num_features, method=kernel.base_kernel.feature_map
-        )
-        alone.base_kernel.center = kernel.base_kernel.center
+        alone = rfgp.approximate(scaled_single, kernel.feature_map.num_features, method=kernel.feature_map)
+        alone.maps.center = kernel.maps.center
         assert_close(whole[i, j], dense(alone, x, y))
         assert_close(features[i, j], alone.features(x).detach())
         assert_close(dense(kernel[i, j], x, y), dense(alone, x, y))
@@ -537,8 +536,7 @@ def test_batches_of_every_family(name, method):
 
 def phase_rounding(kernel, x, y):
     """A bound on what rounded phases add to an estimate whose frequencies are so large that they have no mean."""
-    inner = kernel.base_kernel
-    phases = inner.map_inputs(torch.cat([x, y])).abs() @ inner.feature_map.frequencies().abs().mT
+    phases = map_inputs(kernel, torch.cat([x, y])).abs() @ kernel.feature_map.frequencies().abs().mT
     rounding = 0.5 * torch.finfo(torch.float32).eps * (x.shape[-1] + 2)
     return 2.0 * rounding * kernel.outputscale.detach() * phases.detach().mean(-1).max()
 
@@ -670,7 +668,7 @@ def test_a_build_that_fails_leaves_all_parts_waiting(make):
     for use in (lambda x: kernel(x).to_dense(), lambda x: kernel(x, x[:2]).to_dense(), kernel.features):
         with pytest.raises(ValueError, match="expected one input column for CosineKernel, got 2"):
             use(inputs(5, 2))
-    maps = [part.feature_map for part in kernel.modules() if isinstance(part, FeatureKernel)]
+    maps = [drawn.feature_map for drawn in drawn_maps(kernel)]
     assert maps == [None, None]
     fresh = rfgp.approximate(make(CosineKernel()).double(), WIDTH, seed=0)
     assert torch.equal(kernel(inputs(5, 1)).to_dense(), fresh(inputs(5, 1)).to_dense())
@@ -902,10 +900,6 @@ def test_resample_draws_a_new_kernel(method):
     assert torch.equal(kernel(x).to_dense(), after)
 
 
-def feature_map(kernel):
-    return kernel.base_kernel.feature_map if isinstance(kernel, FeatureScaleKernel) else kernel.feature_map
-
-
 @pytest.mark.parametrize(
     ("exact", "options", "expected"),
     [
@@ -923,15 +917,15 @@ def feature_map(kernel):
 def test_input_dim_is_inferred(exact, options, expected):
     method = "tensor_srht" if "train_inputs" in options else "auto"  # auto would rank the methods, some without offset
     kernel = rfgp.approximate(exact(), WIDTH, method=method, seed=0, **options)
-    assert feature_map(kernel).input_dim == expected
+    assert kernel.feature_map.input_dim == expected
 
 
 @pytest.mark.parametrize("exact", [polynomial, LinearKernel, lambda: ScaleKernel(polynomial())])
 def test_maps_wait_where_nothing_tells_the_dimension(exact):
     kernel = rfgp.approximate(exact(), WIDTH, seed=0)
-    assert feature_map(kernel) is None
+    assert kernel.feature_map is None
     kernel(inputs(3, 7).float()).to_dense()
-    assert feature_map(kernel).input_dim in (7, 8)
+    assert kernel.feature_map.input_dim in (7, 8)
     with pytest.raises(ValueError, match="expected x with"):
         kernel(inputs(3, 6).float()).to_dense()
 
@@ -957,7 +951,7 @@ def test_default_method_is_the_upsampled_complex_to_real_srht():
 def test_a_map_in_place_of_a_name():
     sketch = ProductSketch(5, 9, 2, generator=torch.Generator().manual_seed(0))
     kernel = rfgp.approximate(ScaleKernel(polynomial()), 9, method=sketch)
-    assert kernel.base_kernel.feature_map is sketch
+    assert kernel.feature_map is sketch
     x = inputs(3).float()
     scaled_x = torch.cat([x, kernel.exact_kernel.base_kernel.offset.sqrt().expand(3, 1)], dim=-1)
     expected = kernel.outputscale * sketch(scaled_x) @ sketch(scaled_x).mT
@@ -1027,7 +1021,7 @@ def test_unsupported_kernels_raise_and_list_the_supported_ones(kernel, around, m
     made = AROUND[around](UNSUPPORTED[kernel]())
     if method == "auto" and "train_inputs" in options and kernel not in ("gradients", "not a kernel", "Hamming"):
         approximate = rfgp.approximate(made.double(), WIDTH, **options)
-        assert any(isinstance(part, rfgp.approximation.LandmarkKernel) for part in approximate.modules())
+        assert any(isinstance(part, Landmarks) for part in approximate.modules())
         return
     if kernel == "Hamming" and "train_inputs" in options:  # whose inputs are one-hot
         options = {"input_dim": 2}

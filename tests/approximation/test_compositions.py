@@ -11,6 +11,7 @@ import pickle
 import gpytorch
 import pytest
 import torch
+from feature_parts import parts
 from gpytorch.kernels import (
     AdditiveKernel,
     ConstantKernel,
@@ -29,9 +30,6 @@ from problems import COMPOSITIONS, INPUTS, ExactModel, composition, constant, do
 import rfgp
 from rfgp.approximation import FeatureKernel
 from rfgp.approximation import approximated as door
-from rfgp.approximation.families.product import FeatureProductKernel
-from rfgp.approximation.families.scale import FeatureScaleKernel
-from rfgp.approximation.families.sum import FeatureSumKernel
 from rfgp.approximation.selection.ranking import best_of_part
 from rfgp.features import FeatureMap, FourierSeries, LinearFeatures, RandomFourier
 from rfgp.kernels import OpticalKernel
@@ -71,7 +69,7 @@ def close(actual, expected, relative=ROUNDING):
 
 
 def leaves(kernel):
-    return [part for part in kernel.modules() if isinstance(part, FeatureKernel)]
+    return [leaf.maps for leaf, _ in kernel.family.leaves()]
 
 
 def widths(kernel):
@@ -175,8 +173,7 @@ def test_too_few_features_raise(exact, method, width, message):
 def test_products_of_sums_are_multiplied_out():
     first, second, third, fourth = RBF(), LinearKernel(), constant(), ROUGH()
     kernel = approximated((first + second) * (third + fourth), 64)
-    assert isinstance(kernel, FeatureSumKernel)
-    factors = [[part.base_kernel for part in term.kernels] for term in kernel.kernels]
+    factors = [[part.kernel for part in term.parts] for term in kernel.family.parts]
     expected = [(first, third), (first, fourth), (second, third), (second, fourth)]
     for pair, originals in zip(factors, expected, strict=True):
         for part, original in zip(pair, originals, strict=True):
@@ -187,10 +184,10 @@ def test_scales_of_sums_go_to_one_factor_of_every_product():
     inside, outside = scaled(RBF(), 3.0), scaled(LinearKernel() + RBF(), 0.5)
     kernel = approximated(inside * outside * ROUGH(), 64)
     x, y = points(5), points(4, seed=1)
-    assert [len(term.kernels) for term in kernel.kernels] == [3, 3]
+    assert [len(term.parts) for term in kernel.family.parts] == [3, 3]
     close(dense(kernel.exact_kernel, x, y), dense(inside * outside * ROUGH(), x, y))
-    scales = {id(part.raw_outputscale) for part in kernel.modules() if isinstance(part, FeatureScaleKernel)}
-    assert scales == {id(inside.raw_outputscale), id(outside.raw_outputscale)}
+    names = [id(parameter) for name, parameter in kernel.named_parameters() if name.endswith("raw_outputscale")]
+    assert names == [id(inside.raw_outputscale), id(outside.raw_outputscale)]
     outside.outputscale = 1.0
     before = dense(kernel, x, y)
     outside.outputscale = 0.25
@@ -201,7 +198,7 @@ def test_nested_products_are_products():
     kernel = approximated(
         ProductKernel(RBF(), ProductKernel(ROUGH(), scaled(ProductKernel(RBF(), LinearKernel())))), 64
     )
-    assert isinstance(kernel, FeatureProductKernel) and len(kernel.kernels) == 4
+    assert isinstance(kernel.exact_kernel, ProductKernel) and len(parts(kernel)) == 4
     close(product(kernel.features(points(5)), kernel.features(points(5))), dense(kernel, points(5)))
 
 
@@ -293,7 +290,7 @@ def test_exact_parts_multiply_the_features_of_the_others(method, other):
     exact = scaled(RBF()) * other()
     kernel = approximated(exact, 48, method)
     x, y = points(5), points(4, seed=1)
-    left, right = kernel.kernels
+    left, right = parts(parts(kernel)[0]) if isinstance(kernel.exact_kernel, ScaleKernel) else parts(kernel)
     close(dense(kernel, x, y), dense(left, x, y) * dense(exact.kernels[1], x, y))
     expected = left.features(x)[..., :, None] * right.features(x)[..., None, :]
     features = kernel.features(x)
@@ -306,7 +303,7 @@ def test_exact_parts_multiply_the_features_of_the_others(method, other):
 def test_open_ended_parts_are_multiplied_column_by_column(make):
     kernel = approximated(make(), 48)
     x = points(5)
-    left, right = (part.features(x) for part in kernel.kernels)
+    left, right = (part.all_features(x) for part in kernel.family.parts[0].parts)
     expected = math.sqrt(left.shape[-1]) * left * right
     close(kernel.features(x), torch.cat([expected.real, expected.imag], dim=-1))
     assert not torch.allclose(dense(kernel, x), product(left, left) * product(right, right))
@@ -316,7 +313,8 @@ def test_parts_with_biased_columns_are_multiplied_by_kronecker():
     for exact in (dot_product() * RBF(), dot_product() * ScaleKernel(dot_product())):
         kernel = approximated(exact, 64)
         x, y = points(5), points(4, seed=1)
-        close(dense(kernel, x, y), dense(kernel.kernels[0], x, y) * dense(kernel.kernels[1], x, y))
+        left, right = parts(kernel)
+        close(dense(kernel, x, y), dense(left, x, y) * dense(right, x, y))
 
 
 # Parameters of discrete laws: values jump with them, and gradients are right on average, see test_gradients_converge.
@@ -471,7 +469,8 @@ def test_active_dims_of_every_part(method):
     x = points(6, columns=7)
     chosen = make([5, 1], [6], [2])
     kernel = approximated(chosen, 48, method, input_dim=7)
-    (first, second), third = kernel.base_kernel.kernels[0].kernels, kernel.base_kernel.kernels[1]
+    inner, third = parts(parts(kernel)[0])
+    first, second = parts(inner)
     for part, dims in ((first, [5, 1]), (second, [6]), (third, [2])):
         alone = copy.deepcopy(part)
         for module in alone.modules():
@@ -504,16 +503,14 @@ def test_batches_of_compositions(name, method):
     exact.outputscale = torch.tensor([0.5, 1.0, 2.0])
     kernel = approximated(exact, method=method)
     x, y = points(5), points(4, seed=1)
-    plain = dense(kernel.base_kernel, x, y)
+    plain = dense(parts(kernel)[0], x, y)
     whole = dense(kernel, x, y)
     assert whole.shape == (3, 5, 4) and kernel.features(x).shape[:2] == (3, 5)
     for i, scale in enumerate([0.5, 1.0, 2.0]):
         close(whole[i], scale * plain)
         close(dense(kernel[i], x, y), scale * plain)
         close(product(kernel.features(x), kernel.features(y))[i], scale * plain)
-    close(
-        dense(kernel, torch.stack([x, y[[0, 1, 2, 3, 0]], 2.0 * x]), y)[2], 2.0 * dense(kernel.base_kernel, 2.0 * x, y)
-    )
+    close(dense(kernel, torch.stack([x, y[[0, 1, 2, 3, 0]], 2.0 * x]), y)[2], 2.0 * dense(parts(kernel)[0], 2.0 * x, y))
     close(dense(kernel.exact_kernel, x, y), dense(exact, x, y))
 
 
@@ -565,7 +562,7 @@ def test_products_of_parts_with_the_same_weights_raise(method, form):
         ValueError, match=r"^expected parts with weights of their own, .*; make one of them with another"
     ):
         rfgp.approximate(parts[0] * parts[0], 64)
-    assert isinstance(rfgp.approximate(parts[0] * parts[2], 64), FeatureProductKernel)
+    assert isinstance(rfgp.approximate(parts[0] * parts[2], 64), FeatureKernel)
 
 
 def test_exact_parts_may_be_the_same():

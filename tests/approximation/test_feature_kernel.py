@@ -11,6 +11,7 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 import rfgp
 from rfgp.approximation import FeatureKernel
 from rfgp.approximation.hooks.prediction import FeaturePredictionStrategy
+from rfgp.approximation.maps import DrawnMap
 from rfgp.features import RandomFourier, TensorSRHT
 from rfgp.features.spectra import Gaussian
 
@@ -20,10 +21,10 @@ BAD = {
     "another degree": (lambda: FeatureKernel(POLYNOMIAL, TensorSRHT(4, 8, degree=3)), "degree 3; pass such a map"),
     "another family": (lambda: FeatureKernel(RBF, SKETCH), "for RBFKernel, got TensorSRHT of degree 2"),
     "another spectrum": (lambda: FeatureKernel(MaternKernel(nu=1.5), RandomFourier(2, 8, Gaussian())), "MaternKernel"),
-    "no map": (lambda: FeatureKernel(RBF, RBF), "expected a FeatureMap or a MapRecipe for feature_map"),
+    "no map": (lambda: FeatureKernel(RBF, RBF), "expected a FeatureMap or a MapRecipe for maps"),
     "no kernel": (lambda: FeatureKernel(SKETCH, SKETCH), "expected an exact GPyTorch kernel"),
-    "two centers": (lambda: FeatureKernel(RBF, RandomFourier(2, 8), torch.zeros(1, 2)), "center of shape"),
-    "infinite center": (lambda: FeatureKernel(RBF, RandomFourier(2, 8), torch.tensor([0.0, torch.inf])), "center"),
+    "two centers": (lambda: DrawnMap(RandomFourier(2, 8), torch.zeros(1, 2)), "center of shape"),
+    "infinite center": (lambda: DrawnMap(RandomFourier(2, 8), torch.tensor([0.0, torch.inf])), "center"),
     "a method of others": (lambda: rfgp.approximate(RBF, 8, input_dim=2, method="tensor_srht"), "one of the methods"),
 }
 
@@ -49,7 +50,7 @@ def test_a_kernel_that_waits_for_inputs_takes_those_of_its_dtype_and_stays_as_it
 def test_features_are_about_the_center():
     x, center = torch.rand(5, 2), torch.tensor([0.3, -0.2])
     feature_map = RandomFourier(2, 8, generator=torch.Generator().manual_seed(0))
-    moved, plain = FeatureKernel(RBF, feature_map, center), FeatureKernel(RBF, feature_map)
+    moved, plain = FeatureKernel(RBF, DrawnMap(feature_map, center)), FeatureKernel(RBF, feature_map)
     torch.testing.assert_close(moved.features(x), plain.features(x - center))
 
 

@@ -27,8 +27,9 @@ from linear_operator.operators import LowRankRootLinearOperator, RootLinearOpera
 from problems import ExactModel
 
 import rfgp
-from rfgp.approximation import RandomFeatureKernel as Featured
+from rfgp.approximation import FeatureKernel as Featured
 from rfgp.approximation import with_features
+from rfgp.approximation.families import MapFamily
 from rfgp.approximation.hooks.feature_operator import FeatureLinearOperator
 from rfgp.approximation.hooks.noisy_features import NoisyFeaturesLinearOperator
 from rfgp.approximation.hooks.prediction import FeaturePredictionStrategy
@@ -263,13 +264,13 @@ def test_no_warning_without_features():
 def test_a_second_prediction_makes_no_features_of_training_rows(name, monkeypatch):
     model, rows = model_with(KEPT[name]()).eval(), []
     model(inputs(7, seed=3))
-    original = rfgp.approximation.FeatureKernel.active_features
+    original = MapFamily._map_and_rows
 
     def counted(self, x):
         rows.append(x.shape[-2])
         return original(self, x)
 
-    monkeypatch.setattr(rfgp.approximation.FeatureKernel, "active_features", counted)
+    monkeypatch.setattr(MapFamily, "_map_and_rows", counted)
     model(inputs(7, seed=4)).variance.sum()
     assert set(rows) <= {7}
 

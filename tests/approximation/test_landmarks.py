@@ -8,6 +8,7 @@ import pickle
 import gpytorch
 import pytest
 import torch
+from feature_parts import parts
 from gpytorch.kernels import (
     AdditiveKernel,
     HammingIMQKernel,
@@ -31,12 +32,10 @@ from output_problems import ExactOutputModel
 from problems import ExactModel
 
 import rfgp
-from rfgp.approximation import LandmarkKernel
+from rfgp.approximation import FeatureKernel, LandmarkKernel, with_features
 from rfgp.approximation.families import FAMILIES
-from rfgp.approximation.families.product import FeatureProductKernel
-from rfgp.approximation.families.scale import FeatureScaleKernel
-from rfgp.approximation.landmarks import choose_landmarks
-from rfgp.approximation.method import Method
+from rfgp.approximation.landmarks import Landmarks, choose_landmarks
+from rfgp.approximation.method import FeatureMethod
 from rfgp.approximation.selection import predicted_error, rank_methods
 from rfgp.diagnostics import kl_to_exact
 from rfgp.likelihoods import DirichletClassificationLikelihood
@@ -153,16 +152,16 @@ def made(name, num_landmarks=12, method="landmarks", seed=0):
 
 def core_of(kernel):
     """The kernel with landmarks inside a scale."""
-    return kernel.unscaled
+    return getattr(kernel, "family", kernel).unscaled
 
 
 def projected(kernel, x, y):
     """The covariance of the features by dense algebra, from the exact kernel alone."""
     core = core_of(kernel)
-    landmarks = core.landmarks
+    landmarks = core.maps.landmarks
     dims = kernel.active_dims if core.active_dims is None else core.active_dims
     x, y = (rows if dims is None else rows[:, dims] for rows in (x, y))
-    exact = core.base_kernel.forward
+    exact = core.kernel.forward
     matrix = to_dense(exact(landmarks, landmarks))
     matrix = matrix + JITTER * matrix.diagonal().mean() * torch.eye(len(matrix))
     left, right = (to_dense(exact(rows, landmarks)) for rows in (x, y))
@@ -279,12 +278,12 @@ def test_several_tasks_have_landmarks_of_the_data_kernel():
     y = torch.stack([targets(x), targets(x).square()], dim=-1)
     exact = MultitaskKernel(ScaleKernel(RBFKernel()), num_tasks=2, rank=1)
     kernel = rfgp.approximate(exact, 8, method="landmarks", train_inputs=x, seed=0)
-    assert isinstance(kernel.data_covar_module.unscaled, LandmarkKernel) and kernel.has_residual_covariance
+    assert isinstance(parts(kernel)[0].unscaled.maps, Landmarks) and kernel.has_residual_covariance
     likelihood, test = MultitaskGaussianLikelihood(2), points(5, seed=2)
     model = WeightSpaceGP(kernel, likelihood).condition(x, y)
     tasks = exact.task_covar_module.covar_matrix.to_dense()
     matrix, cross, prior = (
-        torch.kron(projected(kernel.data_covar_module, *pair), tasks) for pair in ((x, x), (test, x), (test, test))
+        torch.kron(projected(parts(kernel)[0], *pair), tasks) for pair in ((x, x), (test, x), (test, test))
     )
     covariance = matrix + torch.kron(torch.eye(20), torch.diag(likelihood.task_noises + likelihood.noise))
     dense = torch.distributions.MultivariateNormal(torch.zeros(40), covariance).log_prob(y.flatten())
@@ -303,10 +302,10 @@ def test_several_tasks_have_landmarks_of_the_data_kernel():
 def test_a_sum_of_several_outputs_has_landmarks_in_every_term():
     x, terms = points(30), [MultitaskKernel(kernel, num_tasks=2) for kernel in (RBFKernel(), MaternKernel())]
     kernel = rfgp.approximate(AdditiveKernel(*terms), 9, method="landmarks", train_inputs=x, seed=0)
-    assert [part.num_scalar_features for part in kernel.parts] == [4, 5]
+    assert [part.num_scalar_features for part in parts(kernel)] == [4, 5]
     expected = sum(
-        torch.kron(projected(part.data_covar_module, x, x), part.task_covar_module.covar_matrix.to_dense())
-        for part in kernel.parts
+        torch.kron(projected(parts(part)[0], x, x), part.task_covar_module.covar_matrix.to_dense())
+        for part in parts(kernel)
     )
     torch.testing.assert_close(kernel(x).to_dense(), expected, rtol=0.0, atol=ROUNDING)
     assert kernel.has_residual_covariance
@@ -321,7 +320,7 @@ def test_classes_share_the_landmarks():
     kernel = rfgp.approximate(exact, 15, method="landmarks", train_inputs=x, seed=0)
     likelihood = DirichletClassificationLikelihood(num_classes=3)
     posterior = WeightSpaceGP(kernel, likelihood).condition(x, labels).posterior(x)
-    assert kernel.unscaled.features(x).shape == (60, 15) and posterior.mean.shape == (3, 60)
+    assert kernel.unscaled.scalar_features(x).shape == (60, 15) and posterior.mean.shape == (3, 60)
     found = likelihood.class_probabilities(posterior).argmax(-1)
     assert float((found == labels).double().mean()) > 0.8
     far = WeightSpaceGP(kernel, likelihood).condition(x, labels).posterior(x[:1] + 100.0)
@@ -360,7 +359,7 @@ def test_other_landmarks_make_the_statistics_stale_and_travel_with_the_state():
     state = copy.deepcopy(first.state_dict())
     mean = first.posterior(x).mean
     first.covar_module.load_state_dict(second.covar_module.state_dict())
-    with pytest.raises(ValueError, match=r"got a new base_kernel\.landmarks; call condition"):
+    with pytest.raises(ValueError, match=r"got a new maps\.landmarks; call condition"):
         first.posterior(x)
     first.load_state_dict(state)
     assert torch.equal(first.posterior(x).mean, mean)
@@ -385,8 +384,8 @@ def test_what_is_kept_notices_every_change():
     x = points()
     kernel = LandmarkKernel(RBFKernel(), x[:6])
     changes = (
-        lambda: kernel.base_kernel.raw_lengthscale.data.fill_(1.0),
-        lambda: kernel.base_kernel.initialize(lengthscale=0.3),
+        lambda: kernel.exact_kernel.raw_lengthscale.data.fill_(1.0),
+        lambda: kernel.initialize(lengthscale=0.3),
         lambda: kernel.landmarks.add_(0.1),
         lambda: kernel.load_state_dict(LandmarkKernel(RBFKernel(), x[6:12]).state_dict()),
     )
@@ -395,12 +394,12 @@ def test_what_is_kept_notices_every_change():
             before = kernel.features(x)
             assert torch.equal(kernel.features(x), before)
             change()
-            fresh = LandmarkKernel(copy.deepcopy(kernel.base_kernel), kernel.landmarks)
+            fresh = LandmarkKernel(copy.deepcopy(kernel.exact_kernel), kernel.landmarks)
             assert not torch.equal(kernel.features(x), before) and torch.equal(kernel.features(x), fresh.features(x))
     with torch.inference_mode():
-        kernel.base_kernel.lengthscale = 0.7
+        kernel.lengthscale = 0.7
         kernel.features(x)
-    kernel.base_kernel.requires_grad_(False)
+    kernel.exact_kernel.requires_grad_(False)
     rows = x.clone().requires_grad_()
     kernel.features(rows).sum().backward()
     assert torch.isfinite(rows.grad).all()
@@ -409,33 +408,33 @@ def test_what_is_kept_notices_every_change():
 @in_float64
 def test_landmarks_are_learned_where_it_is_asked_for():
     fixed, learned = (LandmarkKernel(RBFKernel(), torch.rand(4, 2), learn=learn) for learn in (False, True))
-    assert "landmarks" in dict(fixed.named_buffers()) and "landmarks" in dict(learned.named_parameters())
+    assert "maps.landmarks" in dict(fixed.named_buffers()) and "maps.landmarks" in dict(learned.named_parameters())
 
 
 @in_float64
 def test_learned_landmarks_have_gradients_and_improve_the_evidence():
     x = points(50, 2)
     y, scale = targets(x), ScaleKernel(RBFKernel())
-    kernel = FeatureScaleKernel(LandmarkKernel(scale.base_kernel, x[:5], learn=True), scale)
+    kernel = FeatureKernel(scale, Landmarks(x[:5], learn=True))
     likelihood = GaussianLikelihood()
     model = WeightSpaceGP(kernel, likelihood)
 
     def evidence(rows):
         with torch.no_grad():
-            kernel.base_kernel.landmarks.copy_(rows)
+            kernel.maps.landmarks.copy_(rows)
         return model.condition(x, y).log_marginal_likelihood()
 
     start = x[:5].clone()
     before = evidence(start)
     before.backward()
-    gradient, step = kernel.base_kernel.landmarks.grad.clone(), torch.zeros(5, 2)
+    gradient, step = kernel.maps.landmarks.grad.clone(), torch.zeros(5, 2)
     step[1, 0] = 1e-5
     slope = (evidence(start + step) - evidence(start - step)).detach() / 2e-5
     torch.testing.assert_close(gradient[1, 0], slope, rtol=1e-5, atol=0.0)
     evidence(start)
     rfgp.fit(model, x, y, max_evaluations=20, progress=False)
-    assert not torch.equal(kernel.base_kernel.landmarks, start)
-    assert float(model.log_marginal_likelihood()) > float(before) and "landmarks" in kernel.base_kernel.state_dict()
+    assert not torch.equal(kernel.maps.landmarks, start)
+    assert float(model.log_marginal_likelihood()) > float(before) and "maps.landmarks" in kernel.state_dict()
 
 
 @pytest.mark.parametrize("nu", [0.5, 1.5, 2.5])
@@ -494,7 +493,7 @@ def test_greedy_landmarks_end_where_nothing_is_left():
 def test_repeated_landmarks_do_not_break_the_factor():
     x = points()
     kernel = LandmarkKernel(RBFKernel(), x[:5].repeat(3, 1))
-    expected = LandmarkKernel(kernel.base_kernel, x[:5])(x).to_dense()
+    expected = LandmarkKernel(kernel.exact_kernel, x[:5])(x).to_dense()
     torch.testing.assert_close(kernel(x).to_dense(), expected, rtol=0.0, atol=1e-7)
 
 
@@ -503,7 +502,7 @@ def test_more_landmarks_than_rows_are_all_rows():
     x = points(10)
     with pytest.warns(UserWarning, match="num_features=20 exceeds the 10 training rows"):
         kernel = rfgp.approximate(RBFKernel(), 20, method="landmarks", train_inputs=x, seed=0)
-    assert torch.equal(kernel.landmarks.sort(0).values, x.sort(0).values)
+    assert torch.equal(kernel.maps.landmarks.sort(0).values, x.sort(0).values)
 
 
 FITTED = {"categories": 0.35, "strings": 0.3, "deep": 0.3}
@@ -548,7 +547,7 @@ def test_diagnostics_and_predicted_errors_know_landmarks():
     assert error.relative_error == pytest.approx(float(relative.detach()), rel=1e-6)
     ranking = rank_methods(exact, 20, x, methods=["landmarks", "fourier"])
     assert {candidate.method for candidate in ranking} == {"landmarks", "fourier"}
-    assert Method.parse("landmarks").is_landmarks
+    assert FeatureMethod.parse("landmarks").is_landmarks
 
 
 @pytest.mark.parametrize("around", [lambda kernel: kernel, ScaleKernel, lambda kernel: RBFKernel() + kernel])
@@ -607,7 +606,7 @@ BAD = {
         "expected at least 6 features",
     ),
     "columns": (lambda: landmarks_of(RBFKernel(active_dims=[5])), "expected active_dims below input_dim=3"),
-    "base": (lambda: LandmarkKernel("rbf", ROWS), "expected an exact GPyTorch kernel for base_kernel"),
+    "base": (lambda: LandmarkKernel("rbf", ROWS), "expected an exact GPyTorch kernel for exact_kernel"),
     "one row": (lambda: LandmarkKernel(RBFKernel(), ROWS[0]), "expected landmarks of shape"),
     "no rows": (lambda: LandmarkKernel(RBFKernel(), ROWS[:0]), "expected at least one row in landmarks"),
     "a batch": (lambda: LandmarkKernel(RBFKernel(), ROWS[None]), r"expected landmarks of shape \(M, d\)"),
@@ -629,7 +628,7 @@ def test_bad_input_is_refused(name):
 
 def test_products_of_landmarks_made_apart_are_kronecker_products():
     parts = [LandmarkKernel(kernel, points(4)) for kernel in (RBFKernel(), PolynomialKernel(power=2))]
-    kernel, x = FeatureProductKernel(*parts), points()
+    kernel, x = with_features(ProductKernel(*parts)), points()
     expected = parts[0](x).to_dense() * parts[1](x).to_dense()
     torch.testing.assert_close(kernel(x).to_dense(), expected)
     assert isinstance(kernel.exact_kernel, ProductKernel) and kernel.num_scalar_features == 16

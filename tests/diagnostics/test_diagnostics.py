@@ -7,6 +7,7 @@ import gpytorch
 import pytest
 import sklearn.metrics
 import torch
+from feature_parts import parts
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import LinearKernel, PolynomialKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
@@ -419,7 +420,7 @@ def test_kernel_error_is_that_of_dense_matrices(num_rows, other, form):
 def test_kernel_errors_of_a_batch_of_scales():
     kernel = polynomial(batch_shape=torch.Size([3]))
     kernel.outputscale = torch.tensor([0.5, 1.0, 2.0])
-    single = relative_frobenius_error(kernel.base_kernel, points(20))
+    single = relative_frobenius_error(parts(kernel)[0], points(20))
     torch.testing.assert_close(relative_frobenius_error(kernel, points(20)), single.expand(3))
 
 

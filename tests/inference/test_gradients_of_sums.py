@@ -181,6 +181,6 @@ def test_parameters_that_change_before_the_backward_pass_are_noticed():
     model = model_of(gpytorch.likelihoods.GaussianLikelihood())
     value = model.condition(x, x.sum(-1)).log_marginal_likelihood()
     with torch.no_grad():
-        model.covar_module.base_kernel.base_kernel.raw_lengthscale.add_(1.0)
+        model.covar_module.base_kernel.raw_lengthscale.add_(1.0)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         value.backward()

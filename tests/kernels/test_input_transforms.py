@@ -57,6 +57,16 @@ def test_values_and_gradients_are_those_of_the_base_kernel(name):
         torch.testing.assert_close(found, gradient, rtol=1e-6, atol=1e-8)
 
 
+def test_an_output_scale_inside_the_transform_is_part_of_the_features():
+    exact = InputTransformKernel(ScaleKernel(RBFKernel()), TRANSFORMS["map"]()).double()
+    exact.base_kernel.outputscale = 3.0
+    kernel = rfgp.approximate(exact, 32, method="fourier", input_dim=3, seed=0)
+    three = torch.full((len(ROWS),), 3.0, dtype=torch.float64)
+    with torch.no_grad():
+        torch.testing.assert_close(kernel(ROWS, diag=True), three)
+        torch.testing.assert_close(kernel.features(ROWS).square().sum(-1), three)
+
+
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_features_and_models_are_those_of_transformed_inputs(name):
     kernel = kernel_of(name, RBFKernel())

@@ -6,6 +6,7 @@ import io
 import gpytorch
 import pytest
 import torch
+from feature_parts import parts
 
 import rfgp
 from rfgp.inference.local import LocalSystems
@@ -67,7 +68,7 @@ def places(fitted, x, xs):
 def scalar_matrices(fitted, x, xs):
     """The covariances of rows, of rows and points, and of points, under the scalar kernel with its blocks."""
     kernel = fitted.covar_module
-    kernel = kernel.data_covar_module if hasattr(kernel, "data_covar_module") else kernel
+    kernel = parts(kernel)[0] if hasattr(kernel, "data_covar_module") else kernel
     exact, (phi, phis), (a, b) = kernel.exact_kernel, map(kernel.features, (x, xs)), places(fitted, x, xs)
     pairs = ((x, phi, a, x, phi, a), (x, phi, a, xs, phis, b), (xs, phis, b, xs, phis, b))
     return [

@@ -4,6 +4,7 @@ import gpytorch
 import pytest
 import torch
 from dense import covariance, evidence
+from feature_parts import parts
 from gpytorch.kernels import LinearKernel, PolynomialKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 
@@ -105,7 +106,7 @@ def test_dirichlet(mean, learned):
     likelihood = DirichletClassificationLikelihood(labels, learn_additional_noise=learned)
     model = WeightSpaceGP(kernel, likelihood, means[mean])
     fast = model.condition(x, labels).log_marginal_likelihood()
-    base = covariance(kernel.base_kernel, x, x)
+    base = covariance(parts(kernel)[0], x, x)
     offset = model.mean_module(x).expand(4, 40)
     extra = likelihood.second_noise_covar.noise if learned else torch.zeros(4, 1)
     dense = sum(

@@ -8,6 +8,7 @@ import gpytorch
 import linear_operator
 import pytest
 import torch
+from feature_parts import parts
 from gpytorch.kernels import PolynomialKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.test.model_test_case import BaseModelTestCase
@@ -365,7 +366,7 @@ def test_a_batch_of_scales_over_one_kernel_forms_no_dense_matrix(kind, no_cg, mo
     latent = model.eval()(points())
     assert isinstance(noisy.lazy_covariance_matrix.evaluate_kernel(), NoisyFeaturesLinearOperator)
     with torch.no_grad():
-        features, at_points = kernel.base_kernel.features(x), kernel.base_kernel.features(points())
+        features, at_points = parts(kernel)[0].features(x), parts(kernel)[0].features(points())
         for c in range(3):
             root = features * kernel.outputscale[c].sqrt()
             close(

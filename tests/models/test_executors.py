@@ -213,7 +213,7 @@ def test_a_first_partition_that_fails_leaves_no_map():
     model = make()
     with pytest.raises(ValueError, match=r"partition 0 \(rows 0 to 600\): expected"):
         model.condition([(torch.full_like(x, torch.nan), y)], executor=InThisProcess())
-    assert model.covar_module.base_kernel.feature_map is None
+    assert model.covar_module.feature_map is None
 
 
 def test_other_errors_are_named_too_and_other_tasks_are_canceled():

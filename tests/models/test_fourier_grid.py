@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import gpytorch
 import pytest
 import torch
+from feature_parts import leaf
 from gpytorch.kernels import (
     ConstantKernel,
     MaternKernel,
@@ -27,7 +28,9 @@ from gpytorch.likelihoods import (
 from gpytorch.means import ConstantMean
 
 import rfgp
-from rfgp.approximation.grid_kernel import FourierGridKernel
+from rfgp.approximation import FeatureKernel
+from rfgp.approximation.families.grid import GridFamily, SpectralGrid
+from rfgp.approximation.registry import OF_MAPS
 from rfgp.data import ArraySource
 from rfgp.inference.sums.grid_statistics import GridStatistics
 from rfgp.kernels import AdvectedKernel, LaplaceKernel
@@ -120,24 +123,32 @@ def test_features_are_those_of_the_exact_kernel(name):
         torch.testing.assert_close(found.diagonal(), wanted.diagonal(), rtol=error, atol=0.0)
 
 
-class Dense(FourierGridKernel):
-    """The same features, whose sums are those of any other features."""
+class Ungridded(SpectralGrid):
+    """A grid whose sums over rows are those of any other features."""
 
+
+class UngriddedFamily(GridFamily):
     active_frequency_grid = None
     summed_amplitudes = None
 
-    def __init__(self, kernel):
-        super().__init__(kernel.base_kernel, kernel.active_frequency_grid)
-        self.grid = kernel
-
     def active_features(self, x):
-        return self.grid.active_features(x)
+        return GridFamily(self.kernel, self.maps).active_features(x)
 
     def active_residual(self, x):
-        return self.grid.active_residual(x)
+        return GridFamily(self.kernel, self.maps).active_residual(x)
+
+    def active_summed_features(self, x):
+        return self.active_features(x)
 
     def summed_parameters(self):
         return self.feature_parameters()
+
+
+OF_MAPS[Ungridded] = UngriddedFamily
+
+
+def Dense(kernel):
+    return FeatureKernel(kernel.exact_kernel, Ungridded(kernel.maps.grid))
 
 
 def multitask(x):
@@ -314,7 +325,7 @@ def test_states_and_files_keep_the_grid(tmp_path):
     x, y = problem()
     model, twin = (matern_model(x, width=None) for _ in range(2))
     model.covar_module.base_kernel.lengthscale = 0.2
-    assert model.covar_module.base_kernel.regrid(1e5)
+    assert leaf(model.covar_module).regrid(1e5)
     model.condition(x, y)
     rfgp.save(model, tmp_path / "model.rfgp")
     twin.load_state_dict(model.state_dict())
@@ -412,7 +423,7 @@ def test_samples_are_series_and_equal_the_products(name, columns, monkeypatch):
         wanted = samples(x)
         with torch.no_grad(), monkeypatch.context() as patch:
             if sums_of_exponentials.has_fft() or len(x) != 90:
-                patch.setattr(FourierGridKernel, "active_features", products)
+                patch.setattr(GridFamily, "active_features", products)
             found = samples(x), samples[4:6](x)
         torch.testing.assert_close(found[0], wanted, rtol=ROUNDING, atol=ROUNDING)
         torch.testing.assert_close(found[1], wanted[4:6], rtol=ROUNDING, atol=ROUNDING)
@@ -475,9 +486,13 @@ def test_an_open_number_of_features_follows_from_kernel_and_rows():
     long = on_grid(gaussian(length=0.5), points(2000, 1), None).num_scalar_features
     assert long < few < many < 60
     kernel = on_grid(gaussian(length=0.1), points(2000, 1), None)
-    assert not kernel.regrid(2e5) and kernel.regrid(1e9)
+    assert not leaf(kernel).regrid(2e5) and leaf(kernel).regrid(1e9)
     rough = on_grid(MaternKernel(nu=0.5).double(), points(2000, 2), None)
-    assert rough.num_scalar_features == 1801 and rough.lacks_frequencies(1e9) and not kernel.lacks_frequencies(1e9)
+    assert (
+        rough.num_scalar_features == 1801
+        and leaf(rough).lacks_frequencies(1e9)
+        and not leaf(kernel).lacks_frequencies(1e9)
+    )
     x, y = problem(2000)
     y = torch.sin(40.0 * x[:, 0]) + 0.1 * (y - torch.sin(7.0 * x[:, 0]))
     model = WeightSpaceGP(on_grid(gaussian(length=0.5), x, None), GaussianLikelihood().double())
@@ -541,8 +556,8 @@ def test_intervals_hold_for_kernels_longer_than_the_box(name):
 def test_amplitudes_are_made_again_only_where_parameters_have_changed(monkeypatch):
     x, made = points(50, 1), []
     kernel = on_grid(gaussian(), x)
-    exact = rfgp.approximation.grid_kernel.spectral_weights
-    counted = "rfgp.approximation.grid_kernel.spectral_weights", lambda *at: made.append(at) or exact(*at)
+    exact = rfgp.approximation.families.grid.spectral_weights
+    counted = "rfgp.approximation.families.grid.spectral_weights", lambda *at: made.append(at) or exact(*at)
     monkeypatch.setattr(*counted)
     for length, times in ((0.3, 0), (0.5, 1), (0.3, 2)):
         kernel.lengthscale = length
@@ -550,8 +565,8 @@ def test_amplitudes_are_made_again_only_where_parameters_have_changed(monkeypatc
             found = [(kernel.features(x), kernel.residual_variance(x)) for _ in range(3)][-1]
         assert len(made) == times
         monkeypatch.undo()
-        fresh = FourierGridKernel(gaussian(length=length), kernel.active_frequency_grid)
+        fresh = FeatureKernel(gaussian(length=length), SpectralGrid(kernel.maps.grid))
         torch.testing.assert_close(found, (fresh.features(x), fresh.residual_variance(x)), rtol=1e-12, atol=1e-15)
         monkeypatch.setattr(*counted)
     kernel.features(x).sum().backward()
-    assert bool(kernel.base_kernel.raw_lengthscale.grad.abs() > 0)
+    assert bool(kernel.exact_kernel.raw_lengthscale.grad.abs() > 0)

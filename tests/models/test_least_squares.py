@@ -366,7 +366,7 @@ def test_stale_parameters_and_pickles():
     model = problem.fit()
     again = pickle.loads(pickle.dumps(model))
     close(again.predict(problem.test), model.predict(problem.test))
-    problem.kernel.base_kernel.base_kernel.lengthscale = 0.3
+    problem.kernel.base_kernel.lengthscale = 0.3
     with pytest.raises(ValueError, match="raw_lengthscale"):
         model.predict(problem.test)
     model.fit(problem.x, problem.y).predict(problem.test)

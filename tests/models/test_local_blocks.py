@@ -306,7 +306,7 @@ def test_predictions_stay_when_the_model_changes():
     found, draw = fitted.posterior(xs), fitted.sample_functions(1)[0]
     covariance, values = found.covariance_matrix.clone(), draw(xs[:3])
     again = fitted.posterior(xs)
-    fitted.covar_module.base_kernel.base_kernel.lengthscale = 0.1
+    fitted.covar_module.base_kernel.lengthscale = 0.1
     fitted.condition(x[:50], y[:50])
     assert torch.equal(again.covariance_matrix, covariance)
     assert torch.equal(draw(xs[:3]), values)
@@ -323,9 +323,9 @@ def test_statistics_are_stale_after_any_change(name):
         elif name == "outputscale":
             scaled.outputscale = 1.0
         elif name == "lengthscale":
-            scaled.base_kernel.base_kernel.lengthscale = 0.9
+            scaled.base_kernel.lengthscale = 0.9
         else:
-            scaled.base_kernel.landmarks.add_(0.1)
+            scaled.maps.landmarks.add_(0.1)
     with pytest.raises(ValueError, match="call condition"):
         fitted.posterior(xs)
 

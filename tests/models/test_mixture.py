@@ -16,7 +16,7 @@ from output_problems import output_kernel, output_likelihood, output_mean, outpu
 from problems import INPUTS, likelihood_for, polynomial, rows_for
 
 import rfgp
-from rfgp.approximation.map_holder import map_holders
+from rfgp.approximation.maps import drawn_maps
 from rfgp.models import WeightSpaceGP
 from rfgp.models.weight_space import row_summation
 
@@ -39,9 +39,9 @@ def output_mixture(name, kind, num_draws=DRAWS):
 
 def singles(model, make):
     """Models of one draw with the weights of each draw of a mixture, made and fitted apart from it."""
-    for maps in [[part.feature_map for part in map_holders(model.covar_module)], *model.further_draws.maps]:
+    for maps in [[part.feature_map for part in drawn_maps(model.covar_module)], *model.further_draws.maps]:
         single = make(num_draws=1)
-        for part, known in zip(map_holders(single.covar_module), maps, strict=True):
+        for part, known in zip(drawn_maps(single.covar_module), maps, strict=True):
             part.feature_map.load_state_dict(known.state_dict())
         yield single
 
@@ -319,7 +319,7 @@ def test_stale_draws_and_failed_calls():
     assert len(lazy.further_draws.maps) == 0
     for change in (
         lambda: model.resample(),
-        lambda: setattr(model.covar_module.base_kernel.base_kernel, "offset", 2.0),
+        lambda: setattr(model.covar_module.base_kernel, "offset", 2.0),
     ):
         change()
         with pytest.raises(ValueError, match="call condition"):

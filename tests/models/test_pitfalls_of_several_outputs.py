@@ -5,6 +5,7 @@ import warnings
 import gpytorch
 import pytest
 import torch
+from feature_parts import parts
 from gpytorch.kernels import IndexKernel, MaternKernel, MultitaskKernel, RBFKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, MultitaskMean, ZeroMean
@@ -21,7 +22,7 @@ from rfgp.kernels import (
 )
 from rfgp.likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from rfgp.models import VectorLeastSquares, WeightSpaceGP, task_columns
-from rfgp.training.run import log_prior
+from rfgp.training.parts import log_prior, parts_of
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -77,7 +78,7 @@ def test_a_prior_of_a_shared_base_counts_once():
     base = RBFKernel(lengthscale_prior=gpytorch.priors.NormalPrior(0.0, 1.0))
     kernel = rfgp.approximate(HelmholtzKernel(base, base), 16, input_dim=2)
     model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2))
-    assert torch.allclose(log_prior(model), base.lengthscale_prior.log_prob(base.lengthscale).sum())
+    assert torch.allclose(log_prior(parts_of(model)), base.lengthscale_prior.log_prob(base.lengthscale).sum())
 
 
 def test_a_posterior_notices_a_new_covariance_of_the_outputs():
@@ -131,14 +132,14 @@ def test_one_task_per_row_is_the_multitask_model_with_missing_outputs():
     x, tasks, y = torch.randn(60, 2), torch.arange(60) % 3, torch.randn(60)
     index = IndexKernel(num_tasks=3, rank=2, active_dims=[2])
     product = rfgp.approximate(RBFKernel(active_dims=[0, 1]) * index, 16, input_dim=3, seed=0)
-    data = next(part for part in product.kernels if isinstance(part, rfgp.approximation.FeatureKernel))
+    data = parts(product)[0]
     rows = torch.cat([x, tasks.double().unsqueeze(-1)], dim=-1)
     exact = OneTaskPerRow(rows, y, GaussianLikelihood(), product).eval()
 
     multitask = MultitaskKernel(RBFKernel(), num_tasks=3, rank=2)
     multitask.task_covar_module.load_state_dict(index.state_dict(), strict=False)
     kernel = rfgp.approximate(multitask, data.feature_map.num_features * 2, input_dim=2, method="fourier", seed=0)
-    kernel.data_covar_module.feature_map.weight.copy_(data.feature_map.weight)
+    kernel.feature_map.weight.copy_(data.feature_map.weight)
     likelihood = MultitaskGaussianLikelihood(3, has_task_noise=False)
     likelihood.noise = exact.likelihood.noise.detach()
     model = WeightSpaceGP(kernel, likelihood).condition(x, task_columns(y, tasks, 3))

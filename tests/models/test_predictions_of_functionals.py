@@ -11,7 +11,6 @@ from problems import randomised
 
 import rfgp
 from rfgp.approximation import FeatureKernel
-from rfgp.approximation.families.sum import FeatureSumKernel
 from rfgp.features import Gaussian, Matern, PowerWeighted, RandomFourier
 from rfgp.functionals import (
     Component,
@@ -114,21 +113,13 @@ def dense_functional(model, features, at_points):
     return cross.mT @ solved[:, 0], at_points @ at_points.mT - cross.mT @ solved[:, 1:]
 
 
-def leaves(kernel, scale=1.0):
-    """The kernels with maps inside scales and sums, with the product of the scales around each."""
-    if isinstance(kernel, FeatureSumKernel):
-        return [leaf for part in kernel.kernels for leaf in leaves(part, scale)]
-    if isinstance(kernel, ScaleKernel):
-        return leaves(kernel.base_kernel, scale * kernel.outputscale)
-    return [(kernel, scale)]
-
-
 def stacked_features(kernel, operator, x):
     """Features (N, T + m, K) of the field and of what an operator makes of it, from the kernel of observing both."""
     parts = []
-    for leaf, scale in leaves(kernel):
-        observed = LinearlyObservedKernel(leaf.base_kernel, [Value(), operator])
-        parts.append(scale**0.5 * FeatureKernel(observed, leaf.feature_map).features(x).unflatten(0, (len(x), -1)))
+    for part in kernel.family.summands():
+        leaf, scale = part.unscaled, part.total_outputscale
+        observed = LinearlyObservedKernel(leaf.kernel, [Value(), operator])
+        parts.append(scale**0.5 * FeatureKernel(observed, leaf.maps).features(x).unflatten(0, (len(x), -1)))
     return torch.cat(parts, dim=-1)
 
 

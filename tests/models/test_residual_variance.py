@@ -5,12 +5,15 @@ import copy
 import gpytorch
 import pytest
 import torch
+from feature_parts import parts
 from gpytorch.kernels import (
+    AdditiveKernel,
     IndexKernel,
     LinearKernel,
     MaternKernel,
     MultitaskKernel,
     PolynomialKernel,
+    ProductKernel,
     RBFKernel,
     ScaleKernel,
 )
@@ -19,9 +22,7 @@ from output_problems import ExactOutputModel
 from problems import ExactModel
 
 import rfgp
-from rfgp.approximation import FeatureKernel
-from rfgp.approximation.families.product import FeatureProductKernel
-from rfgp.approximation.families.sum import FeatureSumKernel
+from rfgp.approximation import FeatureKernel, with_features
 from rfgp.diagnostics import exact_posterior
 from rfgp.inference.posterior.covariance import CovariancePlusResidual
 from rfgp.kernels import DotProductKernel, ExponentialDotProductKernel
@@ -81,14 +82,14 @@ def test_residual_is_what_the_features_lack_of_the_kernel(name):
 def test_batched_scales_have_a_residual_each():
     kernel, x = maclaurin(scaled(RBFKernel(), torch.tensor([0.5, 2.0]), batch_shape=torch.Size([2]))), inputs()
     with torch.no_grad():
-        base = kernel.base_kernel.residual_variance(x)
+        base = parts(kernel)[0].residual_variance(x)
         torch.testing.assert_close(kernel.residual_variance(x), torch.stack([0.5 * base, 2.0 * base]))
 
 
 def test_a_sum_adds_the_residuals_of_its_truncated_parts():
     first, second = maclaurin(scaled(RBFKernel(active_dims=[0])), seed=1), maclaurin(ExponentialDotProductKernel())
     fourier = rfgp.approximate(MaternKernel(nu=1.5), 10, input_dim=COLUMNS)
-    kernel, x = FeatureSumKernel(first, fourier, second), inputs()
+    kernel, x = with_features(AdditiveKernel(first, fourier, second)), inputs()
     with torch.no_grad():
         torch.testing.assert_close(kernel.residual_variance(x), missing(first, x) + missing(second, x))
 
@@ -99,7 +100,7 @@ def test_a_product_has_the_prior_variance_of_its_parts():
     x = inputs()
     with torch.no_grad():
         for parts in ((first, second), (first, linear), (linear, second)):
-            kernel = FeatureProductKernel(*parts)
+            kernel = with_features(ProductKernel(*parts))
             own = [part.features(x).square().sum(-1) for part in parts]
             lacking = [torch.zeros(len(x)) if part is linear else missing(part, x) for part in parts]
             expected = (own[0] + lacking[0]) * (own[1] + lacking[1]) - own[0] * own[1]
@@ -111,7 +112,7 @@ def test_tasks_have_the_residual_times_their_variances():
     kernel, x = maclaurin(exact), inputs()
     with torch.no_grad():
         variances = exact.task_covar_module.covar_matrix.to_dense().diagonal()
-        expected = (missing(kernel.data_covar_module, x)[:, None] * variances).flatten()
+        expected = (missing(parts(kernel)[0], x)[:, None] * variances).flatten()
         torch.testing.assert_close(kernel.residual_variance(x), expected)
 
 
@@ -316,7 +317,7 @@ def test_samples_carry_it_without_the_whole_covariance(monkeypatch):
 
 def test_gradients_are_finite_where_nothing_is_missing_and_right_elsewhere():
     model = weight_space(SINGLE["scaled"]())
-    near = model.covar_module.base_kernel.center[None]
+    near = model.covar_module.maps.center[None]
     x = torch.cat([near, inputs(5)]).requires_grad_()
     model.posterior(x).rsample(torch.Size([3])).sum().backward()
     assert bool(torch.isfinite(x.grad).all())

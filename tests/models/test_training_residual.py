@@ -6,7 +6,8 @@ import torch
 from dense import evidence
 
 import rfgp
-from rfgp.approximation.families.scale import FeatureScaleKernel
+from rfgp.approximation import FeatureKernel
+from rfgp.approximation.landmarks import Landmarks
 from rfgp.models import WeightSpaceGP
 
 RELATIVE = 1e-9
@@ -77,9 +78,7 @@ def test_the_bound_is_below_the_evidence_and_reaches_it_with_all_rows_as_landmar
     x, y, _ = data()
     with torch.no_grad():
         fitted = WeightSpaceGP(
-            FeatureScaleKernel(
-                rfgp.approximation.LandmarkKernel(kernel(x).exact_kernel.base_kernel, x[:width]), kernel(x).exact_kernel
-            ),
+            FeatureKernel(kernel(x).exact_kernel, Landmarks(x[:width])),
             gaussian(),
             residual="vfe",
         ).condition(x, y)

@@ -9,6 +9,7 @@ import unittest
 import gpytorch
 import pytest
 import torch
+from feature_parts import parts
 from gpytorch.kernels import MultitaskKernel, PolynomialKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import (
     BernoulliLikelihood,
@@ -219,7 +220,7 @@ def test_functions_of_classes_share_features_and_may_have_scales_and_means():
     assert isinstance(found, gpytorch.distributions.MultitaskMultivariateNormal)
     assert found.mean.shape == (len(x), CLASSES) and model.num_functions == CLASSES
     distribution = model.variational_strategy.variational_distribution
-    scalar = model.covar_module.base_kernel.features(x)
+    scalar = parts(model.covar_module)[0].features(x)
     for index in range(CLASSES):
         features = scalar * model.covar_module.outputscale[index].sqrt()
         mean = features @ distribution.mean[index] + index

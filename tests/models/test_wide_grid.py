@@ -103,7 +103,7 @@ def test_gradients_are_those_of_the_estimated_evidence(monkeypatch):
     widen(monkeypatch)
     x, y = problem()
     wide = model(x).condition(x, y)
-    raw = wide.covar_module.base_kernel.base_kernel.raw_lengthscale
+    raw = wide.covar_module.base_kernel.raw_lengthscale
     (slope,) = torch.autograd.grad(wide.log_marginal_likelihood(), raw)
     values, step = [], 1e-4
     with torch.no_grad():

@@ -112,9 +112,9 @@ def test_relative_imports_are_resolved():
     assert resolved(node, entry) == ["rfgp._support.checks"]
     (node,) = ast.parse("from ..features import FeatureMap, TensorSRHT as T").body
     assert resolved(node, entry) == ["rfgp.features.FeatureMap", "rfgp.features.TensorSRHT"]
-    (node,) = ast.parse("from .map_holder import MapRecipe").body
-    assert resolved(node, entry) == ["rfgp.approximation.map_holder.MapRecipe"]
-    assert resolved(node, ROOT / "approximation" / "__init__.py") == ["rfgp.approximation.map_holder.MapRecipe"]
+    (node,) = ast.parse("from .maps import MapRecipe").body
+    assert resolved(node, entry) == ["rfgp.approximation.maps.MapRecipe"]
+    assert resolved(node, ROOT / "approximation" / "__init__.py") == ["rfgp.approximation.maps.MapRecipe"]
     (node,) = ast.parse("import gpytorch.kernels as k, math").body
     assert resolved(node, checks) == ["gpytorch.kernels", "math"]
 

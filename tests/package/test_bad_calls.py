@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 import torch
 from gpytorch.kernels import (
+    AdditiveKernel,
     MaternKernel,
     MultitaskKernel,
     PolynomialKernel,
+    ProductKernel,
     RBFKernel,
     ScaleKernel,
 )
@@ -38,12 +40,7 @@ from rfgp import (
 from rfgp import functionals as operators
 from rfgp import likelihoods as distributions
 from rfgp.approximation import FeatureKernel, hilbert_schmidt_variance, selection, with_features
-from rfgp.approximation.families.index import FeatureIndexKernel
-from rfgp.approximation.families.multitask import FeatureMultitaskKernel
-from rfgp.approximation.families.product import FeatureProductKernel
-from rfgp.approximation.families.scale import FeatureScaleKernel
-from rfgp.approximation.families.sum import FeatureSumKernel
-from rfgp.approximation.map_holder import MapRecipe
+from rfgp.approximation.maps import DrawnMap, MapRecipe
 from rfgp.diagnostics import bounds, certificates, conformal, sensitivity, two_sample
 from rfgp.features import allocation
 from rfgp.functionals import observations
@@ -345,8 +342,8 @@ KERNELS_CALLS = [
     ("a Fourier map for a polynomial", lambda: FeatureKernel(POLY, FOURIER)),
     ("an odd number of columns in pairs", lambda: MapRecipe("fourier", 7, 0)),
     ("a complex form of linear features", lambda: MapRecipe("linear:complex", 8, 0)),
-    ("a kernel product with the same weights", lambda: FeatureProductKernel(K, K)),
-    ("a sum of scalar kernel and field", lambda: FeatureSumKernel(K, CURL)),
+    ("a kernel product with the same weights", lambda: with_features(ProductKernel(K, K))),
+    ("a sum of scalar kernel and field", lambda: with_features(AdditiveKernel(K, CURL))),
     ("K, x1 is a number", lambda: K(0).to_dense()),
     ("K, x1 is a scalar", lambda: K(torch.tensor(1.0)).to_dense()),
     ("K, x2 is sparse", lambda: K(X, SPARSE).to_dense()),
@@ -419,10 +416,7 @@ KERNELS_CALLS = [
     ),
     ("FeatureKernel, feature_map is None", lambda: FeatureKernel(POLY, None)),
     ("FeatureKernel, feature_map is a string", lambda: FeatureKernel(POLY, "a")),
-    (
-        "FeatureKernel: a string",
-        lambda: FeatureKernel(POLY, features.TensorSRHT(4, 8, degree=2), center="a"),
-    ),
+    ("DrawnMap, center is a string", lambda: DrawnMap(features.TensorSRHT(4, 8, degree=2), center="a")),
     ("MapRecipe, method is a number", lambda: MapRecipe(0, 8, 0)),
     ("MapRecipe, method is a list", lambda: MapRecipe([], 8, 0)),
     ("MapRecipe, num_features is a list", lambda: MapRecipe("fourier", [8], 0)),
@@ -444,52 +438,9 @@ KERNELS_CALLS = [
     ("hilbert_schmidt_variance, y is meta", lambda: hilbert_schmidt_variance(K, X, META)),
     ("with_features, kernel is None", lambda: with_features(None)),
     ("with_features, kernel is a string", lambda: with_features("a")),
-    (
-        "FeatureMulti: None",
-        lambda: FeatureMultitaskKernel(None, MultitaskKernel(RBFKernel(), num_tasks=2)),
-    ),
-    (
-        "FeatureMulti: a string",
-        lambda: FeatureMultitaskKernel("a", MultitaskKernel(RBFKernel(), num_tasks=2)),
-    ),
-    (
-        "FeatureMultitaskKernel, kernel is a tensor",
-        lambda: FeatureMultitaskKernel(K.base_kernel, X),
-    ),
-    (
-        "FeatureMultitaskKernel, kernel is None",
-        lambda: FeatureMultitaskKernel(K.base_kernel, None),
-    ),
-    ("FeatureSumKernel, kernels is a string", lambda: FeatureSumKernel("a")),
-    ("FeatureSumKernel, kernels is a number", lambda: FeatureSumKernel(0)),
-    ("FeatureProductKernel, kernels is None", lambda: FeatureProductKernel(None)),
-    ("FeatureProductKernel, kernels is a string", lambda: FeatureProductKernel("a")),
-    (
-        "FeatureProductKernel, is_complex is a string",
-        lambda: FeatureProductKernel(K, is_complex="no"),
-    ),
-    (
-        "FeatureProductKernel, is_complex is None",
-        lambda: FeatureProductKernel(K, is_complex=None),
-    ),
-    (
-        "FeatureScaleKernel, base_kernel is a tensor",
-        lambda: FeatureScaleKernel(X, ScaleKernel(RBFKernel())),
-    ),
-    (
-        "FeatureScaleKernel, base_kernel is None",
-        lambda: FeatureScaleKernel(None, ScaleKernel(RBFKernel())),
-    ),
-    (
-        "FeatureScaleKernel, scale_kernel is None",
-        lambda: FeatureScaleKernel(K.base_kernel, None),
-    ),
-    (
-        "FeatureScaleKernel, scale_kernel is a string",
-        lambda: FeatureScaleKernel(K.base_kernel, "a"),
-    ),
-    ("FeatureIndexKernel, base_kernel is a string", lambda: FeatureIndexKernel("a")),
-    ("FeatureIndexKernel, base_kernel is a number", lambda: FeatureIndexKernel(0)),
+    ("FeatureKernel, maps is None", lambda: FeatureKernel(RBFKernel(), None)),
+    ("FeatureKernel, maps is a string", lambda: FeatureKernel(RBFKernel(), "fourier")),
+    ("with_features, a sum with an exact part", lambda: with_features(AdditiveKernel(K, RBFKernel()))),
 ]
 
 FEATURES_CALLS = [

@@ -48,14 +48,14 @@ BY_DESIGN = {
     "approximation/selection/posterior.py:PosteriorTest.__init__": "an order of rows",
     "training/minibatches.py:RowBatches.__iter__": "an order of rows",
     "training/exact_stages.py:Blocks.positions": "the numbers of the rows of blocks",
-    "training/session.py:Training.remarks": "some rows",
+    "training/session.py:Training._loss_by_features": "some rows",
     "training/starts.py:_start_mean": "a number, by GPyTorch",
     "training/fitting.py:fit": "some rows",
     "training/starts.py:median_distances": "some rows",
     "training/starts.py:start_from_data": "some rows",
     "data/reservoir.py:_candidates.<genexpr>": "the numbers of random rows",
     "data/reservoir.py:_smallest.<genexpr>": "the numbers of random rows",
-    "training/minibatches.py:first_pass.<genexpr>": "the numbers of random rows",
+    "training/loader.py:first_pass.<genexpr>": "the numbers of random rows",
     # NumPy, SciPy and scikit-learn
     "features/fourier.py:_orthogonal_pair": "a special function",
     "features/spectra/special_functions.py:gamma_root": "a special function",
@@ -87,8 +87,7 @@ BY_DESIGN = {
     "training/coordinates.py:Logarithmic._flat": "the bounds of L-BFGS",
     "training/minibatches.py:MinibatchTraining._step": "the point of Adam, with bounds of L-BFGS",
     "training/near_rows.py:near_blocks": "blocks of near rows",
-    "training/noise_check.py:noise_factor": "nearest rows by a k-d tree",
-    "training/exact_regression.py:BlockObjective.__init__": "the numbers of the rows of blocks",
+    "training/composite_likelihood.py:CompositeLikelihood.__init__": "the numbers of the rows of blocks",
     # choices, made on a sample of rows
     "features/allocation/pairs.py:sample_pairs": "the variance of every degree",
     "features/allocation/terms.py:series_coefficients": "the coefficients of a kernel",
@@ -117,7 +116,7 @@ BY_DESIGN = {
     "models/variational/model.py:WeightSpaceVariationalGP.__init__": "a distribution that GPyTorch makes",
     "functionals/base.py:Operator.of_constant": "the numbers of an operator",
     "training/bound.py:function_values": "two labels",
-    "training/run.py:constrained_values": "the parameters of the summary",
+    "training/parts.py:constrained_values": "the parameters of the summary",
 }
 
 

@@ -121,7 +121,6 @@ ATTRIBUTES = {
     "_parameters": lambda: torch.nn.Linear(1, 1),
     "_version": lambda: torch.ones(1),
     "_batch_shape": scale_kernel,
-    "_constraints": scale_kernel,
     "_constant": lambda: operators.ConstantMulLinearOperator(diagonal(), torch.tensor(2.0)),
     "_diag": diagonal,
     "_interleaved": multitask_normal,

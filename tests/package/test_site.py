@@ -44,6 +44,7 @@ RESULTS = {  # users read them, and do not make them; named tuples neither
         "FitSummary",
         "MainEffects",
         "ModelSamples",
+        "Training",
     ),
     *("Propagation", "SobolIndices", "SplitConformal"),
 }

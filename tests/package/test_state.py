@@ -11,7 +11,7 @@ import weakref
 import gpytorch
 import pytest
 import torch
-from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from output_problems import OUTPUT_KERNELS, output_model, output_rows
 from output_problems import randomised as randomised_kernel
@@ -19,7 +19,8 @@ from problems import COMPOSITIONS, KERNELS, KINDS, ExactModel, model_for, no_gra
 
 import rfgp
 from rfgp._support import files
-from rfgp.approximation.families.sum import FeatureSumKernel
+from rfgp.approximation import with_features
+from rfgp.approximation.maps import drawn_maps
 from rfgp.diagnostics import kl_to_exact
 from rfgp.features import Gaussian, Matern, RandomFourier, TensorSRHT
 from rfgp.functionals import Partial, Value
@@ -40,7 +41,7 @@ def raising(error, *batches):
 
 
 def maps(kernel):
-    return [part.feature_map for part in kernel.modules() if isinstance(part, rfgp.approximation.FeatureKernel)]
+    return [drawn.feature_map for drawn in drawn_maps(kernel)]
 
 
 def copied(module):
@@ -161,7 +162,7 @@ def test_weights_stay_where_the_second_part_cannot_be_drawn(error, name, monkeyp
 
 def test_new_weights_of_a_sum_whose_second_part_waits():
     made = rfgp.approximate(RBFKernel(), 8, input_dim=3, seed=3)
-    kernel = FeatureSumKernel(made, rfgp.approximate(LinearKernel(), 8, seed=0))
+    kernel = with_features(AdditiveKernel(made, rfgp.approximate(LinearKernel(), 8, seed=0)))
     before = made.feature_map.get_buffer("weight").clone()
     with pytest.raises(ValueError, match="waits for its first inputs"):
         kernel.resample()
@@ -268,7 +269,7 @@ def test_merged_statistics_of_shards_are_a_fit_to_all_rows(kind):
     torch.testing.assert_close(model.log_marginal_likelihood(), whole.log_marginal_likelihood())
     both.gram.zero_()
     torch.testing.assert_close(no_graph(model.posterior(points)), no_graph(whole.posterior(points)))
-    model.covar_module.base_kernel.base_kernel.offset = 3.0
+    model.covar_module.base_kernel.offset = 3.0
     with pytest.raises(ValueError, match="again"):
         model.posterior(points)
 
@@ -423,14 +424,17 @@ def test_missing_and_unknown_tensors_are_named():
     kernel = fourier(ScaleKernel(RBFKernel()))
     before = copied(kernel)
     state = copied(moved(fourier(ScaleKernel(RBFKernel()))))
-    without = {name: value for name, value in state.items() if name != "raw_outputscale"}
-    for wrong, message in ((without, "without raw_outputscale"), ({**state, "odd": torch.ones(1)}, "with odd")):
+    without = {name: value for name, value in state.items() if name != "exact_kernel.raw_outputscale"}
+    for wrong, message in (
+        (without, "without exact_kernel.raw_outputscale"),
+        ({**state, "odd": torch.ones(1)}, "with odd"),
+    ):
         with pytest.raises(ValueError, match=message):
             kernel.load_state_dict(wrong)
         assert_same_state(kernel, before)
     kernel.load_state_dict(without, strict=False)
     assert kernel.raw_outputscale.item() == 0.0
-    assert torch.equal(kernel.base_kernel.base_kernel.raw_lengthscale, state["base_kernel.base_kernel.raw_lengthscale"])
+    assert torch.equal(kernel.base_kernel.raw_lengthscale, state["exact_kernel.base_kernel.raw_lengthscale"])
 
 
 def test_lazy_maps_are_made_for_the_parameters_of_the_state():

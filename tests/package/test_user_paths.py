@@ -52,7 +52,6 @@ import rfgp.sklearn
 from rfgp import approximation, data, diagnostics, kernels, likelihoods, models, study
 from rfgp import functionals as operators
 from rfgp.approximation import selection
-from rfgp.approximation.families.observation import FeatureObservationKernel
 from rfgp.approximation.hooks.feature_operator import LazyFeatureCrossLinearOperator
 from rfgp.diagnostics import bounds, certificates, conformal, sensitivity, two_sample
 from rfgp.features import allocation
@@ -94,6 +93,14 @@ def families_of_kernels():
         assert rfgp.approximate(composition(name), 48, input_dim=3, seed=0)(x).to_dense().shape == (5, 5)
 
 
+class BlocksThenAll(rfgp.training.Strategy):
+    def stages(self, training):
+        assert isinstance(training, rfgp.training.Training)
+        blocks = rfgp.training.CompositeLikelihood(training.observations, torch.arange(40).reshape(4, 10))
+        yield rfgp.training.Stage(blocks, "blocks", evaluations=3)
+        yield rfgp.training.Stage(training.objective, evaluations=2)
+
+
 def regression():
     x, y = rows()
     model = models.WeightSpaceGP(approximated(), GaussianLikelihood())
@@ -102,6 +109,8 @@ def regression():
     for strategy in ("subset", "blocks"):
         narrow = rfgp.fit(model, x, y, strategy=strategy, max_evaluations=5, progress=False)
         assert isinstance(narrow.stages[0], rfgp.training.FitStage)
+    with_stages = rfgp.fit(model, x, y, strategy=BlocksThenAll(), progress=False)
+    assert [stage.rows for stage in with_stages.stages] == ["4 x 10 rows", "all rows"]
     assert model.condition(x, y).leave_one_out(x, y).log_prob.shape == model(x).mean.shape == (40,)
     assert model.update(*rows(5)).posterior(x).covariance_matrix.shape == (40, 40)
     exact = ExactModel(x, y, GaussianLikelihood(), approximated())
@@ -325,7 +334,7 @@ def observations_that_are_integrals():
         40,
         observations.num_columns(2) - 6,
     )
-    assert isinstance(model.covar_module, FeatureObservationKernel)
+    assert isinstance(model.covar_module, approximation.FeatureKernel)
     assert model.posterior(observations.derivatives(x, x)).variance.shape == (40,)
     assert exact(seen[:3]).to_dense().shape == (3, 3)
 

@@ -325,15 +325,15 @@ def test_classes_of_a_user_are_named(path):
 
 def test_attributes_that_a_file_cannot_hold_come_from_a_model(path):
     model = own(warp=lambda x: torch.sin(x)).condition(*rows_for("gaussian", ROWS)[:2])
-    model.covar_module.base_kernel.lengthscale = 0.7
+    model.covar_module.lengthscale = 0.7
     model.condition(*rows_for("gaussian", ROWS)[:2])
     rfgp.save(model, path)
-    with pytest.raises(ValueError, match=r"base_kernel\.warp, a function; make a model.*into="):
+    with pytest.raises(ValueError, match=r"exact_kernel\.warp, a function; make a model.*into="):
         rfgp.load(path, classes=[MyKernel])
     made = own(warp=lambda x: torch.sin(x))
-    parameter, kernel = made.covar_module.base_kernel.raw_lengthscale, made.covar_module
+    parameter, kernel = made.covar_module.exact_kernel.raw_lengthscale, made.covar_module
     assert rfgp.load(path, into=made) is made
-    assert made.covar_module is kernel and kernel.base_kernel.raw_lengthscale is parameter
+    assert made.covar_module is kernel and kernel.raw_lengthscale is parameter
     assert_same(predictions(made), predictions(model))
 
 

@@ -183,8 +183,8 @@ def test_summary():
     assert isinstance(summary, rfgp.training.FitSummary)
     assert 1 < summary.evaluations <= 200 and summary.seconds > 0.0 and isinstance(summary.message, str)
     values = {
-        "covar_module.outputscale": model.covar_module.outputscale,
-        "covar_module.base_kernel.base_kernel.offset": model.covar_module.base_kernel.base_kernel.offset,
+        "covar_module.exact_kernel.outputscale": model.covar_module.outputscale,
+        "covar_module.exact_kernel.base_kernel.offset": model.covar_module.base_kernel.offset,
         "likelihood.noise_covar.noise": model.likelihood.noise,
         "mean_module.constant": model.mean_module.constant,
     }

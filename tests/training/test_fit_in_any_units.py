@@ -25,6 +25,7 @@ from problems import ExactModel, polynomial, regression_rows
 from sklearn.datasets import load_diabetes
 
 import rfgp
+from rfgp.approximation.maps import drawn_maps
 from rfgp.models import WeightSpaceGP
 from rfgp.training.ascent import Maximizer, NoValueError, projected
 
@@ -199,9 +200,9 @@ def test_no_bound_no_warning():
 def test_lengthscales_that_the_user_has_set_stay():
     x, y, _ = rows()
     model = WeightSpaceGP(rfgp.approximate(KERNELS["rbf"](), 32, input_dim=COLUMNS), GaussianLikelihood())
-    model.covar_module.base_kernel.base_kernel.lengthscale = torch.tensor([[0.4, 7.0]])
+    model.covar_module.base_kernel.lengthscale = torch.tensor([[0.4, 7.0]])
     rfgp.fit(model, x, y, max_evaluations=1)
-    torch.testing.assert_close(model.covar_module.base_kernel.base_kernel.lengthscale, torch.tensor([[0.4, 7.0]]))
+    torch.testing.assert_close(model.covar_module.base_kernel.lengthscale, torch.tensor([[0.4, 7.0]]))
 
 
 @pytest.mark.usefixtures("float64_default")
@@ -239,7 +240,7 @@ def test_long_parameters_are_listed_whole():
     x = torch.randn(50, 6, generator=torch.Generator().manual_seed(0))
     kernel = rfgp.approximate(ScaleKernel(RBFKernel(ard_num_dims=6)), 16, input_dim=6)
     summary = rfgp.fit(WeightSpaceGP(kernel, GaussianLikelihood()), x, x.sum(-1), max_evaluations=2)
-    name = "covar_module.base_kernel.base_kernel.lengthscale"
+    name = "covar_module.exact_kernel.base_kernel.lengthscale"
     assert len(summary.parameters[name]) == 6
     assert any(line.count(",") == 5 for line in str(summary).splitlines())
 
@@ -286,7 +287,7 @@ def test_a_model_without_any_value_stays_as_it_was(error, monkeypatch):
     for model in models:
         before = copy.deepcopy(model.state_dict())
         mean = None if model is models[0] else prediction(model, x)
-        lazy = [m.feature_map for m in model.modules() if isinstance(m, rfgp.approximation.FeatureKernel)]
+        lazy = [drawn.feature_map for drawn in drawn_maps(model)]
 
         def fail(*_):
             raise error("expected nothing, got an error; go on")
@@ -300,7 +301,7 @@ def test_a_model_without_any_value_stays_as_it_was(error, monkeypatch):
         assert before.keys() == after.keys()
         for name, value in before.items():
             torch.testing.assert_close(after[name], value, rtol=0.0, atol=0.0, equal_nan=True)
-        assert lazy == [m.feature_map for m in model.modules() if isinstance(m, rfgp.approximation.FeatureKernel)]
+        assert lazy == [drawn.feature_map for drawn in drawn_maps(model)]
         assert mean is None or torch.equal(prediction(model, x), mean)
         assert model.training == (model is not models[2])
 
@@ -436,7 +437,7 @@ def test_inputs_that_have_moved_are_centered_again():
     model, _, evidence, _ = trained("rbf", "weight space")
     x, y, sd = rows(x_offset=1e6)
     summary = rfgp.fit(model, x, y)
-    torch.testing.assert_close(model.covar_module.base_kernel.center, x.mean(0))
+    torch.testing.assert_close(model.covar_module.maps.center, x.mean(0))
     assert summary.log_marginal_likelihood + ROWS * math.log(sd) == pytest.approx(evidence, abs=1e-5)
 
 

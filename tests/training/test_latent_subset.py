@@ -12,11 +12,12 @@ from gpytorch.means import ConstantMean
 import rfgp
 from rfgp.likelihoods import PoissonLikelihood
 from rfgp.models import LaplaceGP
-from rfgp.training import few_rows, latent_subset
+from rfgp.training import CompositeLikelihood, few_rows
 from rfgp.training.coordinates import Coordinates
-from rfgp.training.latent_subset import LatentSubset
+from rfgp.training.laplace import LaplaceObjective
+from rfgp.training.latent_rows import LatentRows, latent_rows
 from rfgp.training.moments import data_moments
-from rfgp.training.run import parts_of
+from rfgp.training.parts import parts_of
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 ROWS = 360
@@ -38,15 +39,16 @@ def model_of(x, likelihood=None, **settings):
 def few(monkeypatch):
     """Few enough rows for a test."""
     for name, value in {"_FEW": 50, "_MORE": 100, "_HELD_OUT": 100}.items():
-        monkeypatch.setattr(latent_subset, name, value)
-    monkeypatch.setattr(few_rows, "_TRIAL_ROWS", 30)
+        monkeypatch.setattr(few_rows, name, value)
+    monkeypatch.setattr(LatentRows, "trial_size", 30)
 
 
 def test_evidence_and_loss_are_those_of_the_exact_kernel():
     x, y = data(60)
     model = model_of(x)
     chosen, others = torch.arange(40), torch.arange(40, 60)
-    subset = LatentSubset(model, x, y, chosen, data_moments(x, y.unsqueeze(-1)))
+    observations = latent_rows(LaplaceObjective(model, x, y))
+    subset = CompositeLikelihood(observations, chosen.unsqueeze(0))
     with torch.no_grad():
         matrix = model.covar_module.exact_kernel(x).to_dense().numpy()
     zeros = np.zeros(60)
@@ -61,7 +63,9 @@ def test_evidence_and_loss_are_those_of_the_exact_kernel():
     np.testing.assert_allclose(subset.evidence().item(), expected.evidence, rtol=1e-10)
     scale = np.sqrt(1.0 + np.diag(expected.covariance))
     density = dense.probit(expected.mean / scale, y[others].numpy()).log_density
-    np.testing.assert_allclose(subset.loss(x[others], y[others]), -density.mean(), rtol=1e-6)
+    held_out = CompositeLikelihood(observations, torch.arange(60).unsqueeze(0), targets=20)
+    with torch.no_grad():
+        np.testing.assert_allclose(held_out.evidence().item(), density.sum(), rtol=1e-6)
 
 
 def test_tied_lengthscales_keep_their_ratios():
@@ -102,7 +106,7 @@ def test_all_rows_are_taken_once_and_the_parameters_predict(few, monkeypatch, st
 def test_parameters_that_predict_worse_are_not_kept(few, monkeypatch):
     x, y = data()
     losses = iter([0.3, 0.4])
-    monkeypatch.setattr(LatentSubset, "loss", lambda self, x, y: next(losses))
+    monkeypatch.setattr(CompositeLikelihood, "score_or_worst", lambda likelihood: -next(losses))
     model = model_of(x)
     model.covar_module.base_kernel.lengthscale = 1.0
     rfgp.fit(model, x, y, strategy=rfgp.training.Subset(initialize=False), progress=False)

@@ -13,18 +13,12 @@ from torch.distributions import MultivariateNormal, StudentT
 
 import rfgp
 from rfgp.likelihoods import DirichletClassificationLikelihood
-from rfgp.training.near_groups import NearRows, near_groups, searches
-from rfgp.training.neighbor_scores import (
-    class_moments,
-    last_errors,
-    robust_mean,
-    student_log_density,
-    transformed,
-)
+from rfgp.training.classes import class_moments, transformed
+from rfgp.training.independent_outputs import covariances_of, joint_factors
+from rfgp.training.near_rows import NearRows, near_groups, searches
 from rfgp.training.neighbors import NeighborObjective
-from rfgp.training.output_covariances import noise_covariance, output_covariance
-from rfgp.training.output_factors import joint_factors
 from rfgp.training.output_variances import profiled_variances
+from rfgp.training.prediction_errors import prediction_errors, robust_mean, student_log_density
 
 pytestmark = [pytest.mark.usefixtures("float64_default"), pytest.mark.filterwarnings("ignore:KL .* per point")]
 
@@ -50,15 +44,20 @@ def assert_same(found, wanted, parameters):
         torch.testing.assert_close(own, dense, rtol=1e-9, atol=1e-9)
 
 
-def test_errors_of_the_last_row_are_those_of_dense_algebra():
+@pytest.mark.parametrize("targets", [1, 3, SIZE])
+def test_errors_of_the_last_rows_are_those_of_dense_algebra(targets):
     torch.manual_seed(0)
     x, residual = torch.randn(BLOCKS, SIZE, 2), torch.randn(BLOCKS, SIZE, requires_grad=True)
     parameters = torch.tensor([0.3, 0.5], requires_grad=True)
     matrix = covariances(x, parameters) + 0.1 * torch.eye(SIZE)
-    weights = torch.linalg.solve(matrix[:, :-1, :-1], matrix[:, :-1, -1:]).squeeze(-1)
-    error = residual[:, -1] - (weights * residual[:, :-1]).sum(-1)
-    wanted = error, matrix[:, -1, -1] - (weights * matrix[:, :-1, -1]).sum(-1)
-    assert_same(last_errors(matrix, residual), wanted, [parameters, residual])
+    errors, variances = [], []
+    for row in range(SIZE - targets, SIZE):
+        cross = matrix[:, :row, row]
+        weights = torch.linalg.solve(matrix[:, :row, :row], cross.unsqueeze(-1)).squeeze(-1)
+        errors.append(residual[:, row] - (weights * residual[:, :row]).sum(-1))
+        variances.append(matrix[:, row, row] - (weights * cross).sum(-1))
+    wanted = torch.stack(errors, dim=-1), torch.stack(variances, dim=-1)
+    assert_same(prediction_errors(matrix, residual, targets), wanted, [parameters, residual])
 
 
 def test_latent_functions_of_classes_are_those_of_one_regression_per_class():
@@ -185,10 +184,9 @@ def test_outputs_learn_their_covariances(share_missing):
     y[torch.rand(400, 2, generator=torch.Generator().manual_seed(3)) < share_missing] = math.nan
     model = multitask()
     rfgp.fit(model, x, y, strategy="neighbors", max_evaluations=60)
-    spread = noise_covariance(model.likelihood)
+    tasks, spread = covariances_of(model, model.covar_module.exact_kernel)
     torch.testing.assert_close(spread.diagonal().sqrt(), torch.tensor([0.05, 0.2]), rtol=0.25, atol=0.0)
     assert spread[0, 1].abs() < 0.3 * spread.diagonal().prod().sqrt()
-    tasks = output_covariance(model.covar_module.exact_kernel.task_covar_module)
     correlation = tasks[0, 1] / tasks.diagonal().prod().sqrt()
     assert 0.4 < correlation < 0.95
 
@@ -212,8 +210,8 @@ def test_parameters_of_a_model_are_where_training_goes_on():
     x = inputs(200)
     model = multitask()
     objective = NeighborObjective(model, x, x + noise(200, 2), None)
-    conditional = objective.conditional(initialize=False)
-    function, rest = output_covariance(conditional.tasks), noise_covariance(model.likelihood)
+    conditional = objective.observations(initialize=False)
+    function, rest = covariances_of(model, model.covar_module.exact_kernel)
     own = conditional.leading.argsort()
     factors, scale = conditional.factors, conditional.variances.scale[own]
     torch.testing.assert_close(factors * scale @ factors.mT, function)
@@ -231,7 +229,7 @@ def test_densities_of_outputs_are_those_in_their_units():
     x, y = inputs(200), noise(200, 2)
     groups, unit = torch.arange(20).reshape(2, 10), torch.tensor([3.0, 0.2])
     found = [
-        NeighborObjective(multitask(), x, part, None).conditional().log_densities(groups) for part in (y, unit * y)
+        NeighborObjective(multitask(), x, part, None).observations().log_densities(groups, 1) for part in (y, unit * y)
     ]
     torch.testing.assert_close(found[1], found[0] - unit.log().sum())
 
@@ -239,9 +237,9 @@ def test_densities_of_outputs_are_those_in_their_units():
 def test_missing_cells_count_as_if_they_were_not_there():
     x, y = inputs(30), noise(30, 2)
     y[::4, 0] = math.nan
-    conditional = NeighborObjective(multitask(), x, y, None).conditional()
+    conditional = NeighborObjective(multitask(), x, y, None).observations()
     group = torch.arange(7, 20)
-    found = conditional.log_densities(group.unsqueeze(0))
+    found = conditional.log_densities(group.unsqueeze(0), 1)
     wanted = 0.0
     for output in range(2):
         residual = conditional.residual[group, output]
@@ -250,8 +248,8 @@ def test_missing_cells_count_as_if_they_were_not_there():
             continue
         matrix = conditional.kernel(x[known]).to_dense() * conditional.variances.scale[output]
         matrix = matrix + conditional.variances.noise[output] * torch.eye(len(known))
-        errors = last_errors(matrix, residual[~residual.isnan()])
-        wanted = wanted + student_log_density(*errors) - conditional.units[output].log()
+        errors = prediction_errors(matrix, residual[~residual.isnan()])
+        wanted = wanted + student_log_density(*errors)[0] - conditional.units[output].log()
     torch.testing.assert_close(found.squeeze(0), wanted)
 
 

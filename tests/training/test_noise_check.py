@@ -29,7 +29,7 @@ def rows(count=1500, copies=1):
 
 def form(noise, x, y):
     kernel = rfgp.approximate(gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel()), 32, input_dim=2, seed=0)
-    kernel.base_kernel.base_kernel.lengthscale = 0.3
+    kernel.base_kernel.lengthscale = 0.3
     likelihood = gpytorch.likelihoods.GaussianLikelihood()
     likelihood.noise = noise
     return exact_regression(WeightSpaceObjective(rfgp.WeightSpaceGP(kernel, likelihood), x, y, None))

@@ -1,7 +1,6 @@
 """Stages of a training: their limits and starts, and what they say."""
 
 import warnings
-from types import SimpleNamespace
 
 import gpytorch
 import pytest
@@ -11,12 +10,12 @@ from gpytorch.likelihoods import GaussianLikelihood, PoissonLikelihood
 
 import rfgp
 from rfgp.models import WeightSpaceGP, WeightSpaceVariationalGP
-from rfgp.training import grid
+from rfgp.training import Stage, Strategy
 from rfgp.training.ascent import Maximizer, NoValueError
 from rfgp.training.coordinates import Coordinates
 from rfgp.training.missing_cells import covariance_of_pairs
 from rfgp.training.moments import data_moments
-from rfgp.training.run import parts_of
+from rfgp.training.parts import parts_of
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -29,19 +28,21 @@ def model():
     return WeightSpaceGP(kernel, GaussianLikelihood(), gpytorch.means.ConstantMean())
 
 
-@pytest.mark.parametrize(("used", "wanted"), [(0, [8]), (4, [6]), (10, [])])
-def test_few_rows_take_the_evaluations_that_are_left(used, wanted, monkeypatch):
-    limits = []
-    monkeypatch.setattr(grid, "exact_regression", lambda objective: SimpleNamespace(x=X))
-    monkeypatch.setattr(grid, "BlockObjective", lambda *_: None)
-    training = SimpleNamespace(
-        objective=SimpleNamespace(moments=None, regrid=lambda: None),
-        limit=10,
-        used=used,
-        deadline=None,
-        ascend=lambda name, rows, objective, limit, *_, **__: limits.append(limit),
-    )
-    assert grid.learn_from_few(training, 5, 8) and limits == wanted
+@pytest.mark.parametrize(("limit", "wanted"), [(4, [4]), (20, [8, 8, 4]), (40, [8, 8, 8])])
+def test_stages_take_the_evaluations_that_are_left(limit, wanted):
+    class Thrice(Strategy):
+        def stages(self, training):
+            return [Stage(training.objective, name, evaluations=8) for name in "abc"]
+
+    summary = rfgp.fit(model(), X, Y + 0.3 * X[:, 0].round(decimals=1), strategy=Thrice(), max_evaluations=limit)
+    assert [stage.evaluations for stage in summary.stages] == wanted
+
+
+@pytest.mark.parametrize("limit", [6, 70])
+def test_the_limit_of_evaluations_holds_on_a_grid(limit):
+    kernel = rfgp.approximate(RBFKernel(), 21, method="fourier_grid", train_inputs=X)
+    on_grid = WeightSpaceGP(kernel, GaussianLikelihood())
+    assert rfgp.fit(on_grid, X, Y, max_evaluations=limit, progress=False).evaluations <= limit
 
 
 @pytest.mark.parametrize("failing", [0, 1])

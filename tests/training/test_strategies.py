@@ -23,10 +23,11 @@ from gpytorch.likelihoods import (
 from problems import CLASSES, ExactModel, model_for, rows_for
 
 import rfgp
+from rfgp.data.row_noise import weighted
 from rfgp.models import WeightSpaceGP
 from rfgp.models.spectral_evidence import spectral_evidence
-from rfgp.training import methods, timing
-from rfgp.training.exact_regression import BlockObjective, exact_regression
+from rfgp.training import CompositeLikelihood, auto, timing
+from rfgp.training.exact_regression import exact_regression
 from rfgp.training.near_rows import near_blocks
 from rfgp.training.objectives import ExactObjective, WeightSpaceObjective
 from rfgp.training.stationary import GaussianLogDensity, covariance
@@ -67,7 +68,7 @@ def test_values_and_gradients_are_those_of_dense_algebra(name):
     torch.manual_seed(0)
     x, residual = torch.randn(3, 12, 4), torch.randn(3, 12)
     kernel, noise = KERNELS[name](), torch.tensor([0.3], requires_grad=True)
-    found = GaussianLogDensity.apply(covariance(kernel, x), noise, residual)
+    found = GaussianLogDensity.apply(covariance(kernel, x), noise, residual).sum()
     matrix = torch.stack([kernel(part).to_dense() for part in x]) + noise * torch.eye(12)
     wanted = torch.distributions.MultivariateNormal(torch.zeros(12), matrix).log_prob(residual).sum()
     torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-10)
@@ -81,7 +82,7 @@ def narrow(model, arguments, rows):
     """The narrow objective of a weight-space model, and the exact form that it has."""
     objective = WeightSpaceObjective(model, *arguments)
     form = exact_regression(objective)
-    return BlockObjective(form, rows, objective.moments), form
+    return CompositeLikelihood(form, rows), form
 
 
 @pytest.mark.parametrize("kind", ["gaussian", "fixed", "fixed+learned", "dirichlet"])
@@ -119,6 +120,36 @@ def test_the_likelihood_of_every_kind_is_that_of_gpytorch(kind):
         strict=True,
     ):
         torch.testing.assert_close(own, torch.zeros_like(own) if dense is None else dense, rtol=1e-8, atol=1e-8)
+
+
+def several_outputs(kind, rows):
+    """A model of two outputs with the weights of its rows, or one of those of the contract, and its data."""
+    if kind != "outputs":
+        return model_for(kind), rows_for(kind, rows)
+    x, _ = smooth_rows(rows)
+    kernel = rfgp.approximate(MultitaskKernel(RBFKernel(), num_tasks=2, rank=1), 16, input_dim=COLUMNS, seed=0)
+    mean = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), 2)
+    weights = weighted(None, torch.linspace(0.5, 2.0, rows), x)
+    return WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2), mean), (
+        x,
+        torch.stack([x[:, 0], x.sum(-1)], -1),
+        weights,
+    )
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+@pytest.mark.parametrize("kind", ["gaussian", "fixed", "fixed+learned", "dirichlet", "outputs"])
+def test_targets_given_others_have_the_joint_density_over_that_of_the_others(kind, targets):
+    model, arguments = several_outputs(kind, 15)
+    groups = torch.arange(15).reshape(3, 5)
+    objective, form = narrow(model, arguments, groups)
+    found = CompositeLikelihood(form, groups, targets).evidence()
+    wanted = objective.evidence() - CompositeLikelihood(form, groups[:, :-targets]).evidence()
+    torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9)
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    slopes = (torch.autograd.grad(value, parameters, allow_unused=True) for value in (found, wanted))
+    for own, difference in zip(*slopes, strict=True):
+        torch.testing.assert_close(own, difference, rtol=1e-7, atol=1e-7)
 
 
 def test_the_likelihood_of_several_outputs():
@@ -171,7 +202,7 @@ def test_the_noise_of_drawn_data(strategy):
 
 @pytest.mark.parametrize("strategy", ["subset", "blocks", "auto"])
 def test_stages_are_told(strategy, monkeypatch):
-    monkeypatch.setattr(methods, "SMALL", 100)
+    monkeypatch.setattr(auto, "SMALL", 100)
     x, y = smooth_rows(400)
     model = wide_model()
     summary = rfgp.fit(model, x, y, strategy=strategy, progress=False)
@@ -284,7 +315,7 @@ def test_a_failure_without_any_value_leaves_the_model(strategy, monkeypatch):
     def fail(*_):
         raise ValueError("expected nothing, got an error; go on")
 
-    monkeypatch.setattr(BlockObjective, "evidence", fail)
+    monkeypatch.setattr(CompositeLikelihood, "evidence", fail)
     with pytest.raises(ValueError, match="expected nothing"):
         rfgp.fit(model, x, y, strategy=strategy, progress=False)
     assert torch.equal(model.posterior(x).mean.detach(), mean)
@@ -294,14 +325,14 @@ def test_a_failure_without_any_value_leaves_the_model(strategy, monkeypatch):
 
 def test_an_interrupt_leaves_the_best_parameters_and_a_fitted_model(monkeypatch):
     x, y = smooth_rows(200)
-    model, original, calls = wide_model(), BlockObjective.evidence, itertools.count()
+    model, original, calls = wide_model(), CompositeLikelihood.evidence, itertools.count()
 
     def interrupted(*arguments):
         if next(calls) == 12:
             raise KeyboardInterrupt
         return original(*arguments)
 
-    monkeypatch.setattr(BlockObjective, "evidence", interrupted)
+    monkeypatch.setattr(CompositeLikelihood, "evidence", interrupted)
     with pytest.raises(KeyboardInterrupt):
         rfgp.fit(model, x, y, strategy="blocks", progress=False)
     assert model.posterior(x).mean.shape == y.shape

@@ -12,11 +12,11 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 import rfgp
 from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from rfgp.sklearn import RandomFeatureGPRegressor, choice, model_size
-from rfgp.training import costs, methods, objectives, session, timing, tuning
-from rfgp.training.climb import Climb
+from rfgp.training import CompositeLikelihood, auto, costs, objectives, session, timing, tuning
 from rfgp.training.minibatches import MinibatchTraining
-from rfgp.training.near_groups import NearRows
+from rfgp.training.near_rows import NearRows
 from rfgp.training.neighbors import NeighborObjective
+from rfgp.training.run import Run
 
 ROWS, PER_ROW, GRADIENT = 600, 0.01, 10.0
 """Seconds that a fit takes for every row, and how many times as long an evaluation with its gradient takes."""
@@ -95,7 +95,7 @@ def test_enough_time_takes_all_rows(clock):
 @pytest.mark.filterwarnings("ignore:KL")
 def test_no_time_at_all_leaves_a_fitted_model(clock, strategy, monkeypatch):
     """What is left may be negative where a share of it is taken."""
-    monkeypatch.setattr(methods, "SMALL", 100)
+    monkeypatch.setattr(auto, "SMALL", 100)
     x, y = rows(200)
     made = model()
     rfgp.fit(made, x, y, time_limit=1e-3, strategy=strategy, progress=False)
@@ -199,30 +199,33 @@ SEARCH, PREDICT, BUILD = 2.0**-6, 2.0**-7, 8.0
 @pytest.fixture
 def tuned(clock, monkeypatch):
     """Makes a tuning by rows given those near them, every part of which moves the clock."""
-    groups, density = NearRows.groups, tuning.mean_log_density
+    groups, score = NearRows.groups, CompositeLikelihood.score
 
     def search(self, kernel, rows, size):
         clock.now += SEARCH * len(rows) + (BUILD if self._scales is None else 0.0)
         return groups(self, kernel, rows, size)
 
-    def predict(conditional, rows):
-        clock.now += PREDICT * len(rows)
-        return density(conditional, rows)
+    def predict(self):
+        clock.now += PREDICT * len(self.groups)
+        return score(self)
 
-    def ascend(self, point):
-        clock.now += 3.0 * PREDICT * len(self.groups)
-        clock.evaluations.append(len(self.groups))
+    def ascend(self, point, rows):
+        count = len(self.objective.groups)
+        clock.now += 3.0 * PREDICT * count
+        clock.evaluations.append(count)
         slope = -np.logspace(0, 4, len(point)) * (point - 1.0)
-        return float(0.5 * slope @ (point - 1.0)), slope
+        value = float(0.5 * slope @ (point - 1.0))
+        return value, slope, value
 
     monkeypatch.setattr(NearRows, "groups", search)
-    monkeypatch.setattr(tuning, "mean_log_density", predict)
-    monkeypatch.setattr(Climb, "_evaluate", ascend)
+    monkeypatch.setattr(CompositeLikelihood, "score", predict)
+    monkeypatch.setattr(Run, "evaluate", ascend)
 
     def make(limit):
         x, y = rows(2100)
         objective = NeighborObjective(model(), x, y, None)
-        return tuning.Tuning(objective.conditional(), objective.moments, 100, timing.Deadline(limit))
+        made = tuning.Tuning(objective.observations(), timing.Deadline(limit))
+        return made, session.Training(objective, False, 100, made.deadline)
 
     return make
 
@@ -230,20 +233,17 @@ def tuned(clock, monkeypatch):
 def test_rows_of_a_tuning_are_as_many_as_their_searches_and_evaluations_have_time_for(clock, tuned, monkeypatch):
     """Costs a row are measured on 128 rows, without what the first search prepares."""
     limit, evaluations = 96.0, 8
-    made = tuned(limit)
+    made, training = tuned(limit)
     measuring = BUILD + 129 * SEARCH + 129 * PREDICT
     assert clock.now == measuring
     assert len(made.held) == int(0.1 * (limit - measuring) / (SEARCH + PREDICT))
-    starts, choose = [], Climb.choose_start
-    monkeypatch.setattr(Climb, "choose_start", lambda climb: starts.append(len(made.stages)) or choose(climb))
-    made.advance((tuning.Stage(3000, evaluations, True),))
-    assert starts == [0]
+    training.follow(made.stages((tuning.Step(3000, evaluations, True),)))
     assert set(clock.evaluations) == {int((limit - measuring) / (SEARCH + 3.0 * evaluations * PREDICT))}
     assert 0.8 * limit <= clock.now <= 1.2 * limit
 
 
 def test_a_tuning_judges_no_fewer_rows_than_can_decide_and_makes_its_first_stage_alone(clock, tuned):
-    made = tuned(16.0)
+    made, training = tuned(16.0)
     assert len(made.held) == 256
-    made.advance((tuning.Stage(3000, 4, True), tuning.Stage(3000, 4, True)))
-    assert clock.evaluations == [256] and len(made.stages) == 1
+    training.follow(made.stages((tuning.Step(3000, 4, True), tuning.Step(3000, 4, True))))
+    assert clock.evaluations == [256] and len(training.stages) == 1

@@ -6,7 +6,6 @@ import pkgutil
 from ..family import FAMILIES, Family, approximates, family
 from ..map_family import MapFamily
 from .composite import CompositeFamily
-from .leaf import LeafFamily
 from .operator_valued import OperatorFamily
 from .stationary import FourierFamily, GaussianFamily
 from .wrapper import WrapperFamily
@@ -20,7 +19,6 @@ __all__ = [
     "Family",
     "FourierFamily",
     "GaussianFamily",
-    "LeafFamily",
     "MapFamily",
     "OperatorFamily",
     "WrapperFamily",

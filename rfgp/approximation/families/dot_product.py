@@ -9,13 +9,13 @@ from ...features import FeatureMap, Maclaurin, OpticalFeatures
 from ...kernels.dot_product import DotProductKernel, ExponentialDotProductKernel
 from ...kernels.optical import OpticalKernel
 from ..family import approximates
-from ..map_holder import MapRecipe
+from ..map_family import MapFamily
+from ..maps import MapRecipe
 from ..power_series import exponential_series, leaves_out_terms, maclaurin
-from .leaf import LeafFamily
 
 
 @approximates(DotProductKernel)
-class DotProductFamily(LeafFamily):
+class DotProductFamily(MapFamily):
     """DotProductKernel, by a map for every term of its series."""
 
     kernel: DotProductKernel
@@ -49,7 +49,7 @@ class ExponentialFamily(DotProductFamily):
 
 
 @approximates(OpticalKernel)
-class OpticalFamily(LeafFamily):
+class OpticalFamily(MapFamily):
     """OpticalKernel, by simulated optical features."""
 
     kernel: OpticalKernel

@@ -19,25 +19,23 @@ from ...kernels.observed import LinearlyObservedKernel
 from ...kernels.operator_valued import OperatorValuedKernel
 from ...kernels.spectral_density import SpectralDensityKernel
 from ..family import approximates, family
-from ..field_grid_kernel import FieldGridKernel
 from ..field_moments import covariance_of_fields
-from ..grid_kernel import FourierGridKernel, grid_kernel
-from ..map_family import checked_columns, random_fourier
-from ..map_holder import MapRecipe
-from ..method import Method
-from ..random_feature_kernel import RandomFeatureKernel
+from ..map_family import MapFamily, checked_columns, random_fourier
+from ..maps import MapRecipe
+from ..method import FeatureMethod
 from ..request import Request
 from ..spectral_factor import SpectralFactor
 from ..spectral_weights import GridFrequencies, no_density
 from ..values import accurate_blocks
-from .leaf import LeafFamily
+from .field_grid import FieldGridFamily
+from .grid import SpectralGrid, draw_grid
 
 _LENGTHSCALES = 8.0
 """How far derivatives of kernels reach: those of copies cancel, as far as they are not cut off."""
 
 
 @approximates(OperatorValuedKernel)
-class OperatorFamily(LeafFamily):
+class OperatorFamily(MapFamily):
     r"""Fields such as CurlFreeKernel and DivergenceFreeKernel: features :math:`e^{i w^\top x} a(w) b(w)`.
 
     The amplitudes a(w) are one ("unbounded"), or bound the features: the trace measure and the widened one.
@@ -86,7 +84,7 @@ class OperatorFamily(LeafFamily):
                 return ""
         return f"a real RandomFourier with spectrum={self.spectrum}, or PowerWeighted or WidenedGaussian ones of it,"
 
-    def check_method(self, method: Method) -> None:
+    def check_method(self, method: FeatureMethod) -> None:
         super().check_method(method)
         if method.is_complex:
             raise ValueError(f"expected real features for many outputs, got {str(method)!r}; write {method.name}")
@@ -105,7 +103,7 @@ class OperatorFamily(LeafFamily):
         if smoothness(self.kernel.scalar_kernel) < math.inf and operator.is_differential:
             LinearlyObservedKernel(self.kernel, [operator]).covariance(input_dim)
 
-    def output_factor(self, feature_map: FeatureMap, operator: Operator | None = None) -> OutputFactor:
+    def operator_factor(self, feature_map: FeatureMap, operator: Operator | None = None) -> OutputFactor:
         return OutputFactor.spectral(self.factor(self.frequencies(feature_map), operator))
 
     def factor(self, w: Tensor, operator: Operator | None = None) -> Tensor:
@@ -117,8 +115,8 @@ class OperatorFamily(LeafFamily):
         symbol = operator.symbol(w, self.kernel.num_outputs(w.shape[-1]))
         return symbol @ self.kernel.factor(w).to(symbol.dtype)
 
-    def on_grid(self, request: Request) -> FourierGridKernel:
-        return grid_kernel(self.kernel, request, FieldGridKernel)
+    def draw_grid(self, request: Request) -> SpectralGrid:
+        return draw_grid(self.kernel, request, FieldGridFamily)
 
     def spectral_factor(self, at: GridFrequencies, operator: Operator | None = None) -> SpectralFactor:
         scalar_family: Any = family(self.kernel.scalar_kernel)
@@ -136,7 +134,7 @@ class OperatorFamily(LeafFamily):
         total = accurate_blocks(self.kernel, at.copies_within(reach)).sum(-3) - aliased[..., None, None] * product
         return SpectralFactor(scalar.roots(at)[..., None, None] * factor, total)
 
-    def moments(self, feature_map: FeatureMap, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
+    def map_moments(self, feature_map: FeatureMap, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor] | None:
         variance = covariance_of_fields(feature_map, self.kernel, self.kernel, x, y)
         return None if variance is None else (to_dense(self.kernel.forward(x, y)), variance)
 
@@ -148,19 +146,9 @@ class ObservedFamily(OperatorFamily):
     kernel: LinearlyObservedKernel
     settings = ("operators",)
 
-    def approximate(self, request: Request) -> RandomFeatureKernel:
-        distributed = self.kernel.distributed()
-        return super().approximate(request) if distributed is self.kernel else family(distributed).approximate(request)
-
-    def on_grid(self, request: Request) -> Any:
-        distributed = self.kernel.distributed()
-        return super().on_grid(request) if distributed is self.kernel else family(distributed).on_grid(request)
-
-    def spectral_factor(self, at: GridFrequencies, operator: Operator | None = None) -> SpectralFactor:
-        distributed = self.kernel.distributed(is_selected=True)
-        if distributed is self.kernel:
-            return super().spectral_factor(at, operator)
-        return family(distributed).spectral_factor(at, operator)
+    @classmethod
+    def resolved(cls, kernel: LinearlyObservedKernel) -> Kernel:
+        return kernel.distributed()
 
 
 @approximates(SpectralDensityKernel)
@@ -179,7 +167,7 @@ class SpectralDensityFamily(OperatorFamily):
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         return random_fourier(recipe, input_dim, self.kernel.measure)
 
-    def on_grid(self, request: Request) -> FourierGridKernel:
+    def draw_grid(self, request: Request) -> SpectralGrid:
         raise no_density(self.kernel)
 
     def check_operator(self, operator: Operator, input_dim: int) -> None:

@@ -14,17 +14,16 @@ from torch import Tensor
 from ...features import FeatureMap, FourierSeries, Periodic, RandomFourier
 from ...features.spectra import scaled_bessel
 from ..family import approximates
-from ..map_family import random_fourier
-from ..map_holder import MapRecipe
-from ..method import Method
+from ..map_family import MapFamily, random_fourier
+from ..maps import MapRecipe
+from ..method import FeatureMethod
 from ..spectral_weights import GridFrequencies, SpectralWeights
-from .leaf import LeafFamily
 
 _NEGLIGIBLE, _SMALL_SHARE = 1e-10, 1e-14
 
 
 @approximates(PeriodicKernel)
-class PeriodicFamily(LeafFamily):
+class PeriodicFamily(MapFamily):
     r"""PeriodicKernel, by the terms of its Fourier series: the first ones in one dimension, or random ones in any.
 
     .. math:: \exp\Big(-2 z \sin^2 \frac{\pi \tau}{p}\Big) = I_0(z) e^{-z} + 2 \sum_{n \ge 1} I_n(z) e^{-z}
@@ -45,9 +44,9 @@ class PeriodicFamily(LeafFamily):
         orders = torch.arange(count)[:, None]
         return FourierSeries(orders, torch.ones(count), recipe.dtype)
 
-    def _applicable(self, input_dim: int) -> tuple[Method, ...]:
+    def _applicable(self, input_dim: int) -> tuple[FeatureMethod, ...]:
         names = ("series",) if input_dim == 1 else ("fourier", "fourier_qmc")
-        return tuple(map(Method.parse, names))
+        return tuple(map(FeatureMethod.parse, names))
 
     def mismatch(self, feature_map: FeatureMap) -> str:
         is_periodic = isinstance(feature_map, RandomFourier) and isinstance(feature_map.spectrum, Periodic)
@@ -82,7 +81,7 @@ class PeriodicFamily(LeafFamily):
         period = self.kernel.period_length.double().reshape(-1)
         return orders[numbers[kept]] * (2.0 * math.pi / period), total[..., kept]
 
-    def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
+    def num_exact_columns(self, method: FeatureMethod, input_dim: int | None) -> int | None:
         """As many as leave a tail below 1e-10 at a quarter of the lengthscale, in one dimension."""
         if method.name != "series" or input_dim != 1:
             return None
@@ -93,7 +92,7 @@ class PeriodicFamily(LeafFamily):
 
 
 @approximates(CosineKernel)
-class CosineFamily(LeafFamily):
+class CosineFamily(MapFamily):
     r"""CosineKernel of one input column: :math:`\cos(\pi (x - y)/p)`, whose features are one cosine and one sine."""
 
     kernel: CosineKernel
@@ -121,12 +120,12 @@ class CosineFamily(LeafFamily):
     def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
         return math.pi * x / self.kernel.period_length
 
-    def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
+    def num_exact_columns(self, method: FeatureMethod, input_dim: int | None) -> int | None:
         return 2
 
 
 @approximates(ConstantKernel)
-class ConstantFamily(LeafFamily):
+class ConstantFamily(MapFamily):
     """ConstantKernel, whose feature is the root of the constant."""
 
     kernel: ConstantKernel
@@ -149,5 +148,5 @@ class ConstantFamily(LeafFamily):
     def hyperparameters(self, feature_map: FeatureMap) -> dict[str, Any]:
         return {"coefficients": self.kernel.constant}
 
-    def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
+    def num_exact_columns(self, method: FeatureMethod, input_dim: int | None) -> int | None:
         return 1

@@ -12,15 +12,14 @@ from ..._support import checks
 from ...features import FeatureMap, LinearFeatures, Maclaurin, PolynomialSketch, SphericalFourier, polynomial_sketch
 from ...features.sketch_registry import SKETCHES
 from ..family import approximates
-from ..map_family import unwrap_ctr
-from ..map_holder import MapRecipe
-from ..method import Method
+from ..map_family import MapFamily, unwrap_ctr
+from ..maps import MapRecipe
+from ..method import FeatureMethod
 from ..power_series import leaves_out_terms, maclaurin
-from .leaf import LeafFamily
 
 
 @approximates(PolynomialKernel)
-class PolynomialFamily(LeafFamily):
+class PolynomialFamily(MapFamily):
     r"""PolynomialKernel, :math:`(x^\top y + \nu)^p`; spherical maps need unit inputs and a fixed offset >= 1."""
 
     kernel: PolynomialKernel
@@ -111,7 +110,7 @@ class PolynomialFamily(LeafFamily):
 
 
 @approximates(LinearKernel)
-class LinearFamily(LeafFamily):
+class LinearFamily(MapFamily):
     r"""LinearKernel: :math:`v\, x^\top y`, whose exact features are the scaled inputs."""
 
     kernel: LinearKernel
@@ -137,5 +136,5 @@ class LinearFamily(LeafFamily):
     def inputs(self, feature_map: FeatureMap, x: Tensor) -> Tensor:
         return x * self.kernel.variance.sqrt()
 
-    def num_exact_columns(self, method: Method, input_dim: int | None) -> int | None:
+    def num_exact_columns(self, method: FeatureMethod, input_dim: int | None) -> int | None:
         return input_dim if method.name == "linear" else None

@@ -22,22 +22,21 @@ from ...features import (
 )
 from ...kernels.stationary import StationaryKernel
 from ..family import approximates
-from ..grid_kernel import FourierGridKernel, grid_kernel
-from ..map_family import random_fourier
-from ..map_holder import MapRecipe
-from ..method import Method
+from ..map_family import MapFamily, random_fourier
+from ..maps import MapRecipe
+from ..method import FeatureMethod
 from ..power_series import exponential_series, maclaurin
 from ..reference_tensor import reference_tensor
 from ..request import Request
 from ..spectral_weights import GridFrequencies, SpectralWeights, no_density, variance_of_copies
 from ..values import accurate_values
-from .leaf import LeafFamily
+from .grid import SpectralGrid, draw_grid
 
 _FEW_INPUTS = 8
 """Above these, Sobol points are no better than orthogonal frequencies."""
 
 
-class FourierFamily(LeafFamily):
+class FourierFamily(MapFamily):
     """Shift-invariant kernels: a family of your own defines ``spectrum``, and ``scaled`` if need be."""
 
     @property
@@ -54,7 +53,7 @@ class FourierFamily(LeafFamily):
         isotropic = ("fourier_orthogonal", "fourier_hadamard") if self.spectrum.is_isotropic else ()
         return ("fourier", *isotropic, *(("fourier_qmc",) if self.spectrum.has_quantiles else ()))
 
-    def _applicable(self, input_dim: int) -> tuple[Method, ...]:
+    def _applicable(self, input_dim: int) -> tuple[FeatureMethod, ...]:
         has_few = input_dim <= _FEW_INPUTS
         return tuple(method for method in super()._applicable(input_dim) if has_few or method.structure != "qmc")
 
@@ -69,8 +68,8 @@ class FourierFamily(LeafFamily):
     def build(self, recipe: MapRecipe, input_dim: int, x: Tensor | None) -> FeatureMap:
         return random_fourier(recipe, input_dim, self.spectrum)
 
-    def on_grid(self, request: Request) -> FourierGridKernel:
-        return grid_kernel(self.kernel, request)
+    def draw_grid(self, request: Request) -> SpectralGrid:
+        return draw_grid(self.kernel, request)
 
     def spectral_weights(self, at: GridFrequencies) -> SpectralWeights:
         if not self.is_shift_invariant:

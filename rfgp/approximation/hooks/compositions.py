@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel, ProductKernel
+from gpytorch.kernels import Kernel, ProductKernel, ScaleKernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
 from linear_operator.operators import InterpolatedLinearOperator, LinearOperator, RootLinearOperator
 
 from ..._support.gpytorch_names import tracks_gradients
 from ..family import family
-from ..random_feature_kernel import RandomFeatureKernel
+from ..feature_kernel import with_features
+from ..registry import is_approximated
 from ..width_warning import warn_of_dense
 
 
@@ -20,9 +22,9 @@ def contains_features(kernel: Kernel) -> bool:
     return any(kernels_with_features(kernel))
 
 
-def kernels_with_features(module: torch.nn.Module) -> Iterator[RandomFeatureKernel]:
+def kernels_with_features(module: torch.nn.Module) -> Iterator[Any]:
     """The kernels with features in a module."""
-    return (part for part in module.modules() if isinstance(part, RandomFeatureKernel))
+    return (part for part in module.modules() if is_approximated(part))
 
 
 def include_residual(module: torch.nn.Module) -> None:
@@ -39,11 +41,11 @@ def featured(covariance: LinearOperator) -> LinearOperator:
     if not isinstance(covariance, LazyEvaluatedKernelTensor) or not contains_features(covariance.kernel):
         return covariance
     composition = family(covariance.kernel)
-    is_kept = isinstance(composition.unscaled, RandomFeatureKernel)
+    is_kept = is_approximated(_unscaled(covariance.kernel))
     if is_kept or not composition.has_features or _multiplies_estimates(covariance.kernel):
         return covariance
     try:
-        kernel = composition.with_features()
+        kernel = with_features(covariance.kernel)
     except ValueError:  # such as complex features of several tasks
         return covariance
     if any(part.includes_residual for part in kernels_with_features(covariance.kernel)):
@@ -52,9 +54,18 @@ def featured(covariance: LinearOperator) -> LinearOperator:
         return covariance.__class__(covariance.x1, covariance.x2, kernel=kernel, **covariance.params)
 
 
+def _unscaled(kernel: Kernel) -> Kernel:
+    """The kernel inside output scales."""
+    return _unscaled(kernel.base_kernel) if isinstance(kernel, ScaleKernel) else kernel
+
+
 def _multiplies_estimates(kernel: Kernel) -> bool:
-    products = (p for p in kernel.modules() if isinstance(p, ProductKernel) and not isinstance(p, RandomFeatureKernel))
-    return any(sum(contains_features(part) for part in product.kernels) > 1 for product in products)
+    """Whether a product of GPyTorch's, outside of kernels with features, has more than one factor with features."""
+    if is_approximated(kernel):
+        return False
+    if isinstance(kernel, ProductKernel) and sum(contains_features(part) for part in kernel.kernels) > 1:
+        return True
+    return any(_multiplies_estimates(part) for part in kernel.children() if isinstance(part, torch.nn.Module))
 
 
 def warn_of_lost_features(covariance: LinearOperator) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..._support import checks
 from ..._support.torch_names import are_equal
 from ...inference.posterior.covariance import ResidualCovariance
-from ..map_holder import maps_kept_on_error
+from ..maps import maps_kept_on_error
 from .feature_operator import FeatureCrossLinearOperator, FeatureLinearOperator, LazyFeatureCrossLinearOperator
 from .output_features import OutputFeatures
 
@@ -27,8 +27,8 @@ def kernel_matrix(kernel: Any, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | L
         left, right = _pair(kernel, x1, None if same else x2)
         return (to_dense(left) * to_dense(right)).sum(-1)
     if same:
-        residual = functools.partial(kernel.active_residual, x1)
-        raises_noise = kernel.active_frequency_grid is not None and not kernel.includes_residual
+        residual = functools.partial(kernel.family.active_residual, x1)
+        raises_noise = kernel.frequency_grid is not None and not kernel.includes_residual
         return FeatureLinearOperator(_pair(kernel, x1, None)[0], residual, raises_noise)
     outputs = kernel.num_outputs_per_input(x1, x2)
     batch_shape = torch.broadcast_shapes(x1.shape[:-2], x2.shape[:-2], kernel.batch_shape)
@@ -37,10 +37,10 @@ def kernel_matrix(kernel: Any, x1: Tensor, x2: Tensor, diag: bool) -> Tensor | L
 
 
 def with_residual(
-    kernel: Any, matrix: Tensor | LinearOperator, x1: Tensor, x2: Tensor, diag: bool
+    family: Any, matrix: Tensor | LinearOperator, x1: Tensor, x2: Tensor, diag: bool
 ) -> Tensor | LinearOperator:
     """A matrix of selected inputs, or its diagonal, and the covariance that the features leave over at equal inputs."""
-    residual: ResidualCovariance | None = kernel.active_residual(x1)
+    residual: ResidualCovariance | None = family.active_residual(x1)
     if residual is None:
         return matrix
     same = _are_same(x1, x2)
@@ -85,6 +85,9 @@ def _pair(kernel: Any, x1: Tensor, x2: Tensor | None) -> tuple[Tensor | LinearOp
 
 
 def _features(kernel: Any, x: Tensor) -> Tensor | OutputFeatures:
-    make = kernel.active_features if kernel.has_output_factor else kernel.active_real_features
-    scalar = checks.no_overflow(make(checks.finite(x)), x, kernel)
-    return OutputFeatures.of(scalar, kernel.outputs_factor()) if kernel.has_output_factor else scalar
+    family = kernel.family
+    if not family.has_output_factor:
+        features: Tensor = checks.no_overflow(family.matrix_features(checks.finite(x)), x, kernel)
+        return features
+    scalar = checks.no_overflow(family.active_features(checks.finite(x)), x, kernel)
+    return OutputFeatures.of(scalar, family.outputs_factor())

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..._support import checks
 from ..._support.gpytorch_names import EVALUATED_KERNELS
-from ..random_feature_kernel import RandomFeatureKernel
+from ..feature_kernel import FeatureKernel
 from ..shared_weights import tied_maps
 
 _SAMPLE = 512
@@ -70,13 +70,13 @@ def predicted_error(kernel: Kernel, x: Tensor, *, seed: int = 0) -> PredictedErr
 
 def require_features(kernel: Kernel) -> None:
     """Raise a ValueError where a kernel has no features."""
-    if not isinstance(kernel, RandomFeatureKernel):
+    if not isinstance(kernel, FeatureKernel):
         raise ValueError(
             f"expected a kernel made by rfgp.approximate, got {type(kernel).__name__}; wrap it with rfgp.approximate"
         )
 
 
-def redraw(kernel: RandomFeatureKernel, generator: torch.Generator) -> bool:
+def redraw(kernel: FeatureKernel, generator: torch.Generator) -> bool:
     """Draw new weights, the same ones in maps that share theirs; whether there are any."""
     tied = tied_maps(kernel)
     for maps in tied:

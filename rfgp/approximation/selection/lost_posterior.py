@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ...likelihoods.noise import output_noise
-from ..random_feature_kernel import RandomFeatureKernel
+from ..feature_kernel import FeatureKernel
 from .coverage import kl_reading
 from .posterior import PosteriorLoss, posterior_loss
 
@@ -41,7 +41,7 @@ def warn_of_lost_posterior(model: Any, x: Tensor, num_rows: int | None = None) -
 def lost_posterior(model: Any, x: Tensor, num_rows: int | None = None) -> PosteriorLoss | None:
     """The same without a warning."""
     kernel, likelihood = getattr(model, "covar_module", None), getattr(model, "likelihood", None)
-    if not isinstance(kernel, RandomFeatureKernel) or getattr(model, "block_size", None) is not None:
+    if not isinstance(kernel, FeatureKernel) or getattr(model, "block_size", None) is not None:
         return None
     noise = _mean_noise(likelihood)
     if noise is None:

@@ -15,8 +15,8 @@ from torch import Tensor
 from ..._support import checks
 from ..._support.gpytorch_names import EVALUATED_KERNELS
 from ...linalg import cholesky
-from ..landmark_kernel import LandmarkKernel
-from ..random_feature_kernel import RandomFeatureKernel
+from ..feature_kernel import FeatureKernel
+from ..landmarks import Landmarks
 from .errors import num_rows_of, redraw, require_features
 
 _ROWS = 512
@@ -126,7 +126,7 @@ class PosteriorTest:
         made = copy.deepcopy(kernel).double()
         return self._posterior(made).loss(made)
 
-    def upper_loss(self, kernels: Iterable[RandomFeatureKernel], limit: float = math.inf) -> PosteriorLoss:
+    def upper_loss(self, kernels: Iterable[FeatureKernel], limit: float = math.inf) -> PosteriorLoss:
         """The 90% quantile of the losses of kernels; draws end once two losses are above a limit."""
         losses: list[PosteriorLoss] = []
         for kernel in itertools.islice(kernels, self._num_draws):
@@ -137,7 +137,7 @@ class PosteriorTest:
         upper, lower = values[:, 0].quantile(_QUANTILE), values[:, 1].quantile(1.0 - _QUANTILE)
         return PosteriorLoss(float(upper), float(lower))
 
-    def _posterior(self, kernel: RandomFeatureKernel) -> _ExactPosterior:
+    def _posterior(self, kernel: FeatureKernel) -> _ExactPosterior:
         if self._exact is None:
             self._exact = self._exact_posterior(kernel.exact_kernel)
         return self._exact
@@ -158,7 +158,7 @@ class PosteriorTest:
 def draws_of(make: Callable[[int], Kernel], seed: int) -> Iterator[Kernel]:
     """Eight draws of the kernel that ``make`` makes of a seed; one where nothing is random."""
     made, generator = copy.deepcopy(make(seed)).double(), torch.Generator().manual_seed(seed)
-    has_landmarks = any(isinstance(part, LandmarkKernel) for part in made.modules())
+    has_landmarks = any(isinstance(part, Landmarks) for part in made.modules())
     for index in range(NUM_DRAWS):
         if has_landmarks and index:
             made = copy.deepcopy(make(seed + index)).double()
@@ -168,14 +168,12 @@ def draws_of(make: Callable[[int], Kernel], seed: int) -> Iterator[Kernel]:
         yield made
 
 
-def _are_landmarks(kernel: Kernel, x: Tensor) -> Tensor:
+def _are_landmarks(kernel: FeatureKernel, x: Tensor) -> Tensor:
     """Which rows (n, d) are landmarks of a kernel, (n,)."""
     is_landmark = torch.zeros(len(x), dtype=torch.bool, device=x.device)
-    for part in kernel.modules():
-        if isinstance(part, LandmarkKernel):
-            columns = x if part.active_dims is None else x.index_select(-1, part.active_dims)
-            if columns.shape[-1] == part.input_dim:
-                is_landmark |= (columns[:, None] == part.landmarks.detach()).all(-1).any(-1)
+    for leaf, columns in kernel.family.leaves(x):
+        if isinstance(leaf.maps, Landmarks) and columns is not None and columns.shape[-1] == leaf.input_dim:
+            is_landmark |= (columns[:, None] == leaf.maps.landmarks.detach()).all(-1).any(-1)
     return is_landmark
 
 
@@ -210,7 +208,7 @@ class _ExactPosterior:
         self._white = white
 
     @torch.no_grad()
-    def loss(self, kernel: RandomFeatureKernel) -> PosteriorLoss:
+    def loss(self, kernel: FeatureKernel) -> PosteriorLoss:
         """The loss of the posterior with the features of a kernel, to which predictions add what the features lack."""
         features = kernel.features(self._inputs)
         if features.is_complex():

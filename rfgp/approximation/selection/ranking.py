@@ -16,12 +16,13 @@ from tqdm.auto import tqdm
 from ..._support import checks
 from ...kernels.checked import check_columns
 from ..approximated import approximated
+from ..families.grid import MOST_COLUMNS, GridFamily, spectral_weights
 from ..family import family
-from ..grid_kernel import MOST_COLUMNS, FourierGridKernel, spectral_weights
-from ..landmark_kernel import LandmarkKernel, check_scalar
-from ..map_holder import map_holders
-from ..method import Method
-from ..random_feature_kernel import RandomFeatureKernel
+from ..feature_kernel import FeatureKernel
+from ..landmarks import Landmarks, check_scalar
+from ..maps import DrawnMap
+from ..method import FeatureMethod
+from ..registry import is_approximated
 from .errors import PredictedError, predict, sampled_inputs
 from .posterior import PosteriorTest, draws_of
 
@@ -101,7 +102,7 @@ def rank_methods(
     names = applicable(kernel, sample) if methods is None else tuple(methods)
     for name in names:
         if name != "auto":
-            Method.parse(name)
+            FeatureMethod.parse(name)
     test = PosteriorTest(train_inputs, seed, noise)
     return _ranked(kernel, width, names, sample, test, seed, limit, progress)
 
@@ -230,7 +231,7 @@ def _has_grid(kernel: Kernel, x: Tensor) -> bool:
 
 def _has_landmarks(kernel: Kernel, x: Tensor) -> bool:
     """Whether a kernel has one output and no part that is approximated already."""
-    if not isinstance(kernel, Kernel) or any(isinstance(part, RandomFeatureKernel) for part in kernel.modules()):
+    if not isinstance(kernel, Kernel) or any(is_approximated(part) for part in kernel.modules()):
         return False
     try:
         for part in kernel.modules():
@@ -250,7 +251,7 @@ def methods_for_auto(kernel: Kernel, x: Tensor) -> list[str]:
 
 def _is_truncated(kernel: Kernel, method: str) -> bool:
     """Whether a method leaves out the tail of the series of a part of the kernel."""
-    return method != "auto" and family(kernel).truncates(Method.parse(method))
+    return method != "auto" and family(kernel).truncates(FeatureMethod.parse(method))
 
 
 def candidate_of(
@@ -264,7 +265,7 @@ def candidate_of(
     limit: float = math.inf,
 ) -> Candidate:
     """A method with its loss and, where asked for, its error, from a sample x (n, d); draws end above the limit."""
-    is_landmarks = method != "auto" and Method.parse(method).is_landmarks
+    is_landmarks = method != "auto" and FeatureMethod.parse(method).is_landmarks
     rows = test.others if num_features < test.num_rows else test.all_rows
 
     def make(seed: int) -> Kernel:
@@ -294,11 +295,14 @@ def _mean(errors: list[PredictedError]) -> PredictedError:
     return PredictedError(sum(error.mean_squared_error for error in errors) / len(errors), relative, deviation)
 
 
-def _operations(kernel: Kernel) -> float:
+def _operations(kernel: FeatureKernel) -> float:
     """Multiplications for the features of one input: those of the maps, M d for a grid, M d + M^2 for M landmarks."""
-    maps = {part.feature_map for part in map_holders(kernel)}
-    landmarks = [part for part in kernel.modules() if isinstance(part, LandmarkKernel)]
-    solves = sum(k.num_scalar_features * (k.input_dim + k.num_scalar_features) for k in landmarks)
-    grids = [part for part in kernel.modules() if isinstance(part, FourierGridKernel)]
-    solves += sum(k.num_scalar_features * k.input_dim for k in grids)
+    solves, maps = 0, set()
+    for leaf, _ in kernel.family.leaves():
+        if isinstance(leaf.maps, Landmarks):
+            solves += leaf.num_scalar_features * (leaf.input_dim + leaf.num_scalar_features)
+        elif isinstance(leaf, GridFamily):
+            solves += leaf.num_scalar_features * leaf.input_dim
+        elif isinstance(leaf.maps, DrawnMap):
+            maps.add(leaf.maps.feature_map)
     return solves + sum(part.operations for part in maps if part is not None)

@@ -11,8 +11,8 @@ from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
 from ..._support import checks
-from ...approximation import LandmarkKernel
-from ...approximation.landmarks import choose_landmarks
+from ...approximation import FeatureKernel
+from ...approximation.landmarks import Landmarks, choose_landmarks
 from ...inference import noise_model
 from ...kernels.checked import check_columns
 from ...linalg import row_chunks
@@ -33,9 +33,9 @@ def landmark_preconditioner(
 ) -> LandmarkPreconditioner:
     """The preconditioner of the landmarks that a kernel has, or else of random rows."""
     num_landmarks = checks.positive_integer("num_landmarks", num_landmarks)
-    inner = getattr(kernel, "unscaled", kernel)
-    if isinstance(inner, LandmarkKernel):
-        return LandmarkPreconditioner(matrix, inner.landmarks.detach().double(), noise)
+    maps = kernel.unscaled.maps if isinstance(kernel, FeatureKernel) else None
+    if isinstance(maps, Landmarks):
+        return LandmarkPreconditioner(matrix, maps.landmarks.detach().double(), noise)
     landmarks = choose_landmarks(kernel, matrix.select(x), num_landmarks, "landmarks", seed=0)
     return LandmarkPreconditioner(matrix, landmarks, noise)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from ...approximation import LandmarkKernel
+from ...approximation import FeatureKernel
 from ...approximation.entry import approximate
 
 _WAVES = 1024
@@ -21,13 +23,16 @@ class ResidualFunctions:
     :raises ValueError: for a kernel without Fourier features.
     """
 
-    def __init__(self, kernel: LandmarkKernel, num_functions: int) -> None:
+    def __init__(self, kernel: FeatureKernel, num_functions: int) -> None:
         self.kernel = kernel
-        self.waves = approximate(kernel.base_kernel, _WAVES, input_dim=kernel.input_dim, method="fourier")
-        like = kernel.landmarks
+        self.waves = approximate(kernel.exact_kernel, _WAVES, input_dim=kernel.input_dim, method="fourier")
+        landmarks: Any = kernel.maps
+        like = landmarks.landmarks
         self.weights = torch.randn(self.waves.all_features(like[:1]).shape[-1], num_functions).to(like)
         at_landmarks = self.waves.all_features(like) @ self.weights
-        self.update = torch.linalg.solve_triangular(kernel.factor().to(like), at_landmarks, upper=False)
+        self.update = torch.linalg.solve_triangular(
+            landmarks.factor(kernel.exact_kernel).to(like), at_landmarks, upper=False
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         """The values at x (N, d), (S, N)."""

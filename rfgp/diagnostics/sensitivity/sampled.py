@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.quasirandom import SobolEngine
 
-from ...approximation import LandmarkKernel
+from ...approximation.landmarks import Landmarks
 from ...approximation.reference_tensor import reference_tensor
 from ...inference.posterior.covariance import ResidualCovariance
 from .closed_form import PartialVariances
@@ -63,7 +63,9 @@ class SampledFunctions:
 def _residual(model: Any, num_functions: int) -> ResidualFunctions | None:
     """What landmarks of one output leave over; None for other features, and for kernels without waves."""
     kernel = model.covar_module
-    if not isinstance(kernel, LandmarkKernel) or kernel.active_dims is not None or model.noise.is_batched:
+    whole = kernel.family
+    has_landmarks = isinstance(whole.maps, Landmarks) and whole.unscaled.kernel is whole.kernel
+    if not has_landmarks or kernel.active_dims is not None or model.noise.is_batched:
         return None
     try:
         return ResidualFunctions(kernel, num_functions)

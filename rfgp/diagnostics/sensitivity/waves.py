@@ -11,13 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...approximation import FeatureKernel
-from ...approximation.families.multitask import FeatureMultitaskKernel
-from ...approximation.families.product import FeatureProductKernel
-from ...approximation.families.scale import FeatureScaleKernel
-from ...approximation.families.shared_measure import SharedMeasureKernel
-from ...approximation.families.sum import FeatureSumKernel
-from ...approximation.reference_tensor import reference_tensor
+from ...approximation import Family
+from ...approximation.families.multitask import MultitaskFamily
+from ...approximation.families.product import FactorsFamily, ProductFamily
+from ...approximation.families.scale import ScaleFamily
+from ...approximation.families.sum import SharedMeasureFamily, SumFamily
+from ...approximation.map_family import MapFamily
 from ...features import FeatureMap, FourierSeries, LinearFeatures, RandomFourier
 
 
@@ -62,52 +61,50 @@ class PlaneWaves:
 
 def plane_waves(kernel: Any, input_dim: int) -> PlaneWaves | None:
     """The scalar features of a kernel as plane waves; None where they are something else."""
-    return _scalar(kernel, torch.arange(input_dim), input_dim)
+    return _scalar(kernel.family, torch.arange(input_dim), input_dim)
 
 
-def _scalar(kernel: Any, columns: Tensor, dim: int) -> PlaneWaves | None:
+def _scalar(kernel: Family, columns: Tensor, dim: int) -> PlaneWaves | None:
     """Those of ``kernel.scalar_features``, of an input that has these columns of all."""
     return _active(kernel, columns if kernel.active_dims is None else columns[kernel.active_dims.cpu()], dim)
 
 
-def _all(kernel: Any, columns: Tensor, dim: int) -> PlaneWaves | None:
+def _all(kernel: Family, columns: Tensor, dim: int) -> PlaneWaves | None:
     """Those of ``kernel.all_features`` of a scalar kernel: with its output scale."""
     waves = _scalar(kernel, columns, dim)
     scale = kernel.total_outputscale.detach().double().cpu()
     return None if waves is None or scale.dim() else waves.times(scale.sqrt())
 
 
-def _active(kernel: Any, columns: Tensor, dim: int) -> PlaneWaves | None:
+def _active(kernel: Family, columns: Tensor, dim: int) -> PlaneWaves | None:
     """Those of ``kernel.active_features``."""
-    if isinstance(kernel, FeatureKernel):
+    if isinstance(kernel, MapFamily):
         return _leaf(kernel, columns, dim)
-    if isinstance(kernel, FeatureScaleKernel):
-        return _active(kernel.base_kernel, columns, dim)
-    if isinstance(kernel, FeatureMultitaskKernel):
-        return _active(kernel.data_covar_module, columns, dim)
-    if isinstance(kernel, SharedMeasureKernel):
+    if isinstance(kernel, ScaleFamily | MultitaskFamily):
+        return _active(kernel.inner, columns, dim)
+    if isinstance(kernel, SharedMeasureFamily):
         return _scalar(kernel.parts[0], columns, dim)
-    if isinstance(kernel, FeatureSumKernel | FeatureProductKernel):
+    if isinstance(kernel, ProductFamily):
+        products = [_factors(part, columns, dim) for part in kernel.parts if isinstance(part, FactorsFamily)]
+        return _beside([part for part in products if part is not None]) if None not in products else None
+    if isinstance(kernel, SumFamily):
         of_part = _scalar if kernel.has_output_factor else _all
         parts = [of_part(part, columns, dim) for part in kernel.parts]
-        waves = [part for part in parts if part is not None]
-        if len(waves) == len(parts):
-            return _beside(waves) if isinstance(kernel, FeatureSumKernel) else _product(kernel, waves)
+        return _beside([part for part in parts if part is not None]) if None not in parts else None
     return None
 
 
 @torch.no_grad()
-def _leaf(kernel: FeatureKernel, columns: Tensor, dim: int) -> PlaneWaves | None:
+def _leaf(kernel: MapFamily, columns: Tensor, dim: int) -> PlaneWaves | None:
     """Those of a feature map, whose inputs are an affine function of those of the kernel."""
-    feature_map, count = kernel.made_map(), len(columns)
-    like = reference_tensor(kernel)
-    probes = torch.cat([torch.zeros(1, count), 2.0 * torch.eye(count), torch.ones(1, count)]).to(like)
-    inputs = kernel.map_inputs(probes)
-    waves = _of_map(feature_map, kernel.family.hyperparameters(feature_map), inputs[..., :1, :])
+    feature_map, count = kernel.feature_map, len(columns)
+    probes = torch.cat([torch.zeros(1, count), 2.0 * torch.eye(count), torch.ones(1, count)]).to(kernel.like)
+    inputs = kernel.map_inputs(feature_map, kernel.centered(probes))
+    waves = _of_map(feature_map, kernel.hyperparameters(feature_map), inputs[..., :1, :])
     if waves is None or inputs.dim() > 2:
         return None
     inputs = inputs.double().cpu()
-    waves = waves.times(torch.tensor(kernel.family.scale(feature_map)))
+    waves = waves.times(torch.tensor(kernel.scale(feature_map)))
     offset, jacobian = inputs[0], 0.5 * (inputs[1:-1] - inputs[0])
     if not torch.allclose(inputs[-1], offset + jacobian.sum(0), rtol=1e-5):
         return None
@@ -167,19 +164,25 @@ def _beside(parts: Sequence[PlaneWaves]) -> PlaneWaves:
     )
 
 
-def _product(kernel: FeatureProductKernel, parts: Sequence[PlaneWaves]) -> PlaneWaves | None:
+def _factors(kernel: FactorsFamily, columns: Tensor, dim: int) -> PlaneWaves | None:
     """Those of a product: column by column for parts of one width without bias, and all pairs of columns of others."""
-    if any(bool(part.slope.any()) for part in parts):
-        return None
     groups: dict[int, list[PlaneWaves]] = {}
     others = []
-    for part, waves in zip(kernel.parts, parts, strict=True):
+    for part in kernel.parts:
+        waves = _all(part, columns, dim)
+        if waves is None or bool(waves.slope.any()):
+            return None
         if part.has_unbiased_columns:
             groups.setdefault(waves.num_columns, []).append(waves)
         else:
             others.append(waves)
     product = reduce(_kronecker, [*(reduce(_elementwise, group) for group in groups.values()), *others])
-    return product.as_real() if product.is_complex and not kernel.is_complex else product
+    for scale in kernel.product.scales:
+        factor: Tensor = scale.outputscale.detach().double().cpu()
+        if factor.dim():
+            return None
+        product = product.times(factor.sqrt())
+    return product.as_real() if product.is_complex and not kernel.maps.is_complex else product
 
 
 def _elementwise(left: PlaneWaves, right: PlaneWaves) -> PlaneWaves:

@@ -9,7 +9,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..._support import checks
-from ...approximation import RandomFeatureKernel
+from ...approximation import FeatureKernel
 from .sums import check_samples, checked_value, dense, features, features_of
 
 _TILE = 1024
@@ -57,7 +57,7 @@ def permutation_test(
     rows = torch.cat([x, y])
     first = torch.arange(n + m) < n
     deals = torch.stack([first, *(first[torch.randperm(n + m, generator=generator)] for _ in range(count))])
-    sums = _feature_forms if isinstance(kernel, RandomFeatureKernel) else _dense_forms
+    sums = _feature_forms if isinstance(kernel, FeatureKernel) else _dense_forms
     within, begun, total = sums(kernel, rows, deals.to(x.device))
     across, rest = begun - within, total - 2.0 * begun + within
     values = within / (n * (n - 1)) + rest / (m * (m - 1)) - 2.0 * across / (n * m)
@@ -68,7 +68,7 @@ def permutation_test(
     )
 
 
-def _feature_forms(kernel: RandomFeatureKernel, rows: Tensor, deals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _feature_forms(kernel: FeatureKernel, rows: Tensor, deals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """For every deal (B, N), sums over pairs of different rows: both dealt, the first one dealt, and any."""
     size = features_of(kernel, rows[:1]).shape[-1]
     sums, whole = rows.new_zeros(len(deals), size, dtype=torch.float64), rows.new_zeros(size, dtype=torch.float64)

@@ -12,7 +12,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..._support import checks
-from ...approximation import RandomFeatureKernel
+from ...approximation import FeatureKernel
 from ...kernels.checked import check_columns
 from ...linalg import row_chunks
 
@@ -25,7 +25,7 @@ _KEPT_BYTES = 64 * 2**20
 """Up to which size the features of the chosen rows of a sample are kept."""
 
 
-class Block(NamedTuple):
+class PairBlock(NamedTuple):
     """Kernel values of a few rows of x and y, (a, a), (b, b), (a, b), and sums over other rows, (a,) and (b,) each."""
 
     xx: Tensor
@@ -48,17 +48,17 @@ class PairSums(abc.ABC):
         """Sums over pairs of different rows of x, over those of y, and over a row of each."""
 
     @abc.abstractmethod
-    def block(self, part_x: Tensor, part_y: Tensor) -> Block:
+    def block(self, part_x: Tensor, part_y: Tensor) -> PairBlock:
         """The values of some of the chosen rows of either sample, and their sums with all others."""
 
 
-class FeatureSums(PairSums):
+class FeaturePairSums(PairSums):
     r"""Sums over pairs from :math:`S = \sum_i \phi(x_i)` and :math:`\sum_i |\phi(x_i)|^2`, in O(N D)."""
 
-    kernel: RandomFeatureKernel
+    kernel: FeatureKernel
 
     def __init__(
-        self, kernel: RandomFeatureKernel, x: Tensor, y: Tensor, chosen: tuple[Tensor, Tensor] | None = None
+        self, kernel: FeatureKernel, x: Tensor, y: Tensor, chosen: tuple[Tensor, Tensor] | None = None
     ) -> None:
         super().__init__(kernel, x, y, chosen)
         self.features_x, self.sum_x, self.squares_x = _feature_sums(kernel, x, self.chosen_x)
@@ -69,13 +69,13 @@ class FeatureSums(PairSums):
         within_y = self.sum_y @ self.sum_y - self.squares_y
         return within_x.item(), within_y.item(), (self.sum_x @ self.sum_y).item()
 
-    def block(self, part_x: Tensor, part_y: Tensor) -> Block:
+    def block(self, part_x: Tensor, part_y: Tensor) -> PairBlock:
         a = self._features(self.features_x, self.x, self.chosen_x, part_x)
         b = self._features(self.features_y, self.y, self.chosen_y, part_y)
         xx, yy = a @ a.mT, b @ b.mT
         sums_x = a @ self.sum_x - xx.diagonal(), a @ self.sum_y
         sums_y = b @ self.sum_y - yy.diagonal(), b @ self.sum_x
-        return Block(xx, yy, a @ b.mT, sums_x, sums_y)
+        return PairBlock(xx, yy, a @ b.mT, sums_x, sums_y)
 
     def _features(self, kept: Tensor | None, rows: Tensor, chosen: Tensor, part: Tensor) -> Tensor:
         """Features of chosen rows in float64, from those that were kept where there are any."""
@@ -98,29 +98,29 @@ class DenseSums(PairSums):
     def totals(self) -> tuple[float, float, float]:
         return self.within_x.sum().item(), self.within_y.sum().item(), self.x_to_y.sum().item()
 
-    def block(self, part_x: Tensor, part_y: Tensor) -> Block:
+    def block(self, part_x: Tensor, part_y: Tensor) -> PairBlock:
         chosen_x, chosen_y = self.chosen_x[part_x], self.chosen_y[part_y]
         a, b = self.x[chosen_x], self.y[chosen_y]
         sums_x = self.within_x[chosen_x], self.x_to_y[chosen_x]
         sums_y = self.within_y[chosen_y], self.y_to_x[chosen_y]
-        return Block(dense(self.kernel, a, a), dense(self.kernel, b, b), dense(self.kernel, a, b), sums_x, sums_y)
+        return PairBlock(dense(self.kernel, a, a), dense(self.kernel, b, b), dense(self.kernel, a, b), sums_x, sums_y)
 
 
 def pair_sums(kernel: Kernel, x: Tensor, y: Tensor, chosen: tuple[Tensor, Tensor] | None = None) -> PairSums:
     """The sums in linear time where the kernel has features, and in quadratic time otherwise."""
-    if isinstance(kernel, RandomFeatureKernel):
-        return FeatureSums(kernel, x, y, chosen)
+    if isinstance(kernel, FeatureKernel):
+        return FeaturePairSums(kernel, x, y, chosen)
     return DenseSums(kernel, x, y, chosen)
 
 
-def features(kernel: RandomFeatureKernel, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
+def features(kernel: FeatureKernel, rows: Tensor) -> Iterator[tuple[slice, Tensor]]:
     """Chunks of rows with their features, real and imaginary parts side by side."""
     width = max(features_of(kernel, rows[:1]).shape[-1], rows.shape[-1])
     for part in row_chunks(len(rows), width, _COPIES * rows.element_size()):
         yield part, features_of(kernel, rows[part])
 
 
-def features_of(kernel: RandomFeatureKernel, rows: Tensor) -> Tensor:
+def features_of(kernel: FeatureKernel, rows: Tensor) -> Tensor:
     """The features of rows, real and imaginary parts side by side."""
     phi = kernel.features(rows)
     return torch.view_as_real(phi).flatten(-2) if phi.is_complex() else phi
@@ -143,7 +143,7 @@ def check_samples(kernel: Any, x: Any, y: Any, fewest: int) -> None:
             f"expected two samples with the same columns and dtype, got {x.shape[1]} of {x.dtype} and {y.shape[1]} of "
             f"{y.dtype}; describe both alike"
         )
-    if not isinstance(kernel, RandomFeatureKernel):
+    if not isinstance(kernel, FeatureKernel):
         check_columns(kernel, x)
     if len(kernel.batch_shape) or kernel.num_outputs_per_input(x[:1], y[:1]) != 1:
         raise ValueError("expected a kernel of one output without batches, got another; compare outputs one by one")
@@ -159,7 +159,7 @@ def checked_value(value: float, rows: Tensor) -> float:
     return value
 
 
-def _feature_sums(kernel: RandomFeatureKernel, rows: Tensor, chosen: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
+def _feature_sums(kernel: FeatureKernel, rows: Tensor, chosen: Tensor) -> tuple[Tensor | None, Tensor, Tensor]:
     """The features of chosen rows, None where they would take much memory, and sums of features and of squares."""
     size = features_of(kernel, rows[:1]).shape[-1]
     total, squares = rows.new_zeros(size, dtype=torch.float64), rows.new_zeros((), dtype=torch.float64)

@@ -16,7 +16,7 @@ from ..posterior.posterior import WeightPosterior
 from .local_laplace import columns_of, side_by_side, sites_of
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 _FEW, _BYTES = 128, 2**23
 """So many points are looked at once, or as many as have covariances of near rows of so many bytes, in the cache."""
@@ -56,9 +56,7 @@ class ClassConditioning(LocalConditioning):
     :param rows: with columns for targets, f - m (Q), slope b (Q), and the curvature of the terms in blocks.
     """
 
-    def __init__(
-        self, kernel: RandomFeatureKernel, rows: LocalRows, num_neighbors: int | None, num_functions: int
-    ) -> None:
+    def __init__(self, kernel: FeatureKernel, rows: LocalRows, num_neighbors: int | None, num_functions: int) -> None:
         super().__init__(kernel, rows, num_neighbors)
         self.num_functions = num_functions
 

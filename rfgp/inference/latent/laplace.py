@@ -23,7 +23,7 @@ from ..sums.recomputation import recomputed_by_chunk
 from .latent_terms import LatentLikelihood, TaskFunctions
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 """Checked inputs (N, d) and targets (N,) or (N, T), which can be gone through again and again."""
@@ -67,7 +67,7 @@ class LatentFunctions:
     """
 
     def __init__(
-        self, kernel: RandomFeatureKernel, mean: Mean, likelihood: LatentLikelihood, dtype: torch.dtype | None = None
+        self, kernel: FeatureKernel, mean: Mean, likelihood: LatentLikelihood, dtype: torch.dtype | None = None
     ) -> None:
         self.kernel, self.mean, self.likelihood, self.dtype = kernel, mean, likelihood, dtype
 
@@ -252,7 +252,7 @@ def functions_of_cells(functions: LatentFunctions) -> LatentFunctions:
     latent = functions.likelihood
     if not isinstance(latent, TaskFunctions):
         return functions
-    kernel = cast("RandomFeatureKernel", CellKernel(functions.kernel))  # with the features and covariances of one
+    kernel = cast("FeatureKernel", CellKernel(functions.kernel))  # with the features and covariances of one
     return LatentFunctions(kernel, CellMean(functions.mean, latent.num_functions), latent.cell, functions.dtype)
 
 

@@ -19,10 +19,10 @@ from .latent_terms import Terms, signed_parts
 from .newton import NewtonSearch, Point, damped, not_concave
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 
-class Block(NamedTuple):
+class PriorBlock(NamedTuple):
     r"""The prior of Q functions at the rows of a block.
 
     :param rows: their numbers, (n,).
@@ -38,14 +38,14 @@ class Block(NamedTuple):
 class BlockPrior:
     r"""The covariances :math:`K = \Phi \Phi^\top + \mathrm{blockdiag}(R_b)` of Q independent functions at N rows."""
 
-    def __init__(self, blocks: Sequence[Block]) -> None:
+    def __init__(self, blocks: Sequence[PriorBlock]) -> None:
         self.blocks = blocks
         self.num_functions, _, self.num_features = blocks[0].features.shape
         self.device = blocks[0].features.device
 
     @classmethod
     @torch.no_grad()
-    def of_rows(cls, kernel: RandomFeatureKernel, x: Tensor, parts: Sequence[Tensor], num_functions: int) -> BlockPrior:
+    def of_rows(cls, kernel: FeatureKernel, x: Tensor, parts: Sequence[Tensor], num_functions: int) -> BlockPrior:
         """That of rows x (N, d) with these numbers in each block."""
         process = ResidualProcess(kernel)
         kept = 2 if num_functions == 1 else 1 + 2 * num_functions
@@ -56,7 +56,7 @@ class BlockPrior:
         for rows in (part.to(x.device) for part in parts):
             features = process.features(x[rows])
             every = features, process.covariance(x[rows], features)
-            blocks.append(Block(rows, *(part.expand(num_functions, -1, -1) for part in every)))
+            blocks.append(PriorBlock(rows, *(part.expand(num_functions, -1, -1) for part in every)))
         return cls(blocks)
 
     def times(self, values: Tensor) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ from .rows import LocalRows
 from .systems import CombinedSystems
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 
 class CellKernel(torch.nn.Module):
@@ -33,7 +33,7 @@ class CellKernel(torch.nn.Module):
 
     is_complex, has_output_factor = False, False
 
-    def __init__(self, kernel: RandomFeatureKernel) -> None:
+    def __init__(self, kernel: FeatureKernel) -> None:
         super().__init__()
         self.kernel = kernel
 
@@ -72,7 +72,7 @@ class CellKernel(torch.nn.Module):
 class CellCovariance(torch.nn.Module):
     """The exact covariances of cells, dense."""
 
-    def __init__(self, kernel: RandomFeatureKernel) -> None:
+    def __init__(self, kernel: FeatureKernel) -> None:
         super().__init__()
         self.kernel = kernel
 
@@ -124,7 +124,7 @@ class CellSystem(CombinedSystems):
 
     kernel: CellKernel
 
-    def __init__(self, kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel) -> None:
+    def __init__(self, kernel: FeatureKernel, mean: Mean, noise: NoiseModel) -> None:
         super().__init__(CellKernel(kernel), mean, noise)
         self.num_outputs = self.cells_of_point = noise.num_outputs
 
@@ -194,7 +194,7 @@ class CellResidual(ResidualProcess):
     :param outputs: the covariance of the outputs, (T, T).
     """
 
-    def __init__(self, kernel: RandomFeatureKernel, outputs: Tensor, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, kernel: FeatureKernel, outputs: Tensor, dtype: torch.dtype = torch.float64) -> None:
         super().__init__(kernel, dtype)
         self.outputs = outputs.to(dtype)
 

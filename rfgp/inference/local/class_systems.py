@@ -17,7 +17,7 @@ from ..sums.sufficient_statistics import SufficientStatistics
 from .systems import LocalSystems, grouped_rows, relative_variances
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 _SUMS, _LABEL, _ONES = 0, 1, 2
 """Columns of rows: zeros, in whose place whitened rows have u; labels, in whose place they have members; and ones."""
@@ -40,7 +40,7 @@ class ClassSystems(LocalSystems):
     Source: errata, identity 10 of the last section.
     """
 
-    def __init__(self, kernel: RandomFeatureKernel, mean: Mean, noise: ClassLabels) -> None:
+    def __init__(self, kernel: FeatureKernel, mean: Mean, noise: ClassLabels) -> None:
         super().__init__(kernel, mean, noise)
         self.num_systems = noise.num_systems
         self.values = dirichlet_targets(noise.likelihood.alpha_epsilon)

@@ -26,7 +26,7 @@ from .rows import LocalRows
 from .system_regression import SystemRegression
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 _LARGEST_INVERSE = 100.0
 """The norm of Q^-1 Q_0 from which on the digits of a group are taken from all other rows."""
@@ -216,7 +216,7 @@ class _ConditioningWithout(LocalConditioning):
     """The residual at rows (g, m) given that of the nearest rows of other groups."""
 
     def __init__(
-        self, kernel: RandomFeatureKernel, rows: LocalRows, num_neighbors: int, numbers: Tensor, together: int
+        self, kernel: FeatureKernel, rows: LocalRows, num_neighbors: int, numbers: Tensor, together: int
     ) -> None:
         super().__init__(kernel, rows, num_neighbors, together=together)
         size = numbers.shape[-1]

@@ -14,7 +14,7 @@ from .residual import Conditional, ResidualProcess
 from .rows import LocalRows
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
     from .cells import CellKernel
     from .systems import LocalSystems
 
@@ -69,7 +69,7 @@ class LocalConditioning:
 
     def __init__(
         self,
-        kernel: RandomFeatureKernel | CellKernel,
+        kernel: FeatureKernel | CellKernel,
         rows: LocalRows,
         num_neighbors: int | None,
         dtype: torch.dtype = torch.float64,

@@ -32,7 +32,7 @@ from .rows import LocalRows
 from .systems import OneOutput
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 
 class WhitenedNoise(NoiseModel):
@@ -61,7 +61,7 @@ class WhitenedNoise(NoiseModel):
         return self.noise.variances(rows)
 
 
-class ResidualCovariance(LinearOperator):
+class LocalResidualCovariance(LinearOperator):
     """The lazy covariance of the residual at inputs (..., N, d) given the rows near them, zero between blocks.
 
     :param variance: its diagonal, (..., N).
@@ -94,7 +94,7 @@ class ResidualCovariance(LinearOperator):
     def _size(self) -> torch.Size:
         return torch.Size((*self.variance.shape, self.variance.shape[-1]))
 
-    def _transpose_nonbatch(self) -> ResidualCovariance:
+    def _transpose_nonbatch(self) -> LocalResidualCovariance:
         return self
 
     @cached(name="dense")
@@ -146,12 +146,12 @@ class LocalRegression(Regression):
     Source: errata, identity 7 of the last section.
     """
 
-    kernel: RandomFeatureKernel
+    kernel: FeatureKernel
     has_point_predictor: ClassVar[bool] = False
 
     def __init__(
         self,
-        kernel: RandomFeatureKernel,
+        kernel: FeatureKernel,
         mean: Mean,
         noise: NoiseModel,
         rows: LocalRows,
@@ -204,7 +204,7 @@ class LocalRegression(Regression):
             covariance = WeightSpaceCovariance(
                 x.clone(), posterior, factor, lambda part: conditioning.at(part).features
             )
-        residual = ResidualCovariance(x.clone(), variance, conditioning)
+        residual = LocalResidualCovariance(x.clone(), variance, conditioning)
         return MultivariateNormal(mean, LocalCovariance(covariance, residual))
 
     def conditioning(self, dtype: torch.dtype = torch.float64) -> LocalConditioning:

@@ -14,7 +14,7 @@ from ...linalg.cholesky_factor import factor_of
 from ..posterior.draws import detached
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
     from .cells import CellKernel
 
 
@@ -34,7 +34,7 @@ class Conditional(NamedTuple):
 class _InFloat64(torch.nn.Module):
     """Values and features of a kernel in float64, whatever the dtype of its tensors and inputs; differentiable."""
 
-    def __init__(self, kernel: RandomFeatureKernel | CellKernel) -> None:
+    def __init__(self, kernel: FeatureKernel | CellKernel) -> None:
         super().__init__()
         self.kernel = kernel
         tensors = itertools.chain(self.parameters(), self.buffers())
@@ -77,7 +77,7 @@ class ResidualProcess:
     :param dtype: of covariances; features are made in float64.
     """
 
-    def __init__(self, kernel: RandomFeatureKernel | CellKernel, dtype: torch.dtype = torch.float64) -> None:
+    def __init__(self, kernel: FeatureKernel | CellKernel, dtype: torch.dtype = torch.float64) -> None:
         self.kernel, self.exact, self.dtype = kernel, kernel.exact_kernel, dtype
         self._accurate = _InFloat64(kernel)
         if dtype == torch.float32:

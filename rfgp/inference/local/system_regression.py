@@ -38,7 +38,7 @@ from .rows import LocalRows
 from .systems import LocalSystems, OneOutput, OutputSystems
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 
 class SystemRegression(Regression):
@@ -49,13 +49,13 @@ class SystemRegression(Regression):
     with independent functions g. What the functions are, and how outputs follow from them, the systems say.
     """
 
-    kernel: RandomFeatureKernel
+    kernel: FeatureKernel
     has_point_predictor: ClassVar[bool] = False
 
     def __init__(
         self, systems: LocalSystems, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None
     ) -> None:
-        super().__init__(cast("RandomFeatureKernel", systems.kernel), mean, noise)
+        super().__init__(cast("FeatureKernel", systems.kernel), mean, noise)
         self.systems, self.local, self.num_neighbors = systems, rows, num_neighbors
 
     def detached(self) -> Self:
@@ -214,7 +214,7 @@ class SystemDraws(FunctionDraws):
         return {"regression": self.regression.detached(), "parts": self.parts}
 
 
-def systems_of(kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel, has_cells: bool = False) -> LocalSystems:
+def systems_of(kernel: FeatureKernel, mean: Mean, noise: NoiseModel, has_cells: bool = False) -> LocalSystems:
     """The systems of one output, of classes, or of several outputs, at the present parameters.
 
     :param has_cells: whether every observed cell of several outputs is a row.
@@ -230,7 +230,7 @@ def systems_of(kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel, has_c
     return OutputSystems(scalar, covariance, mean, noise)
 
 
-def needs_cells(kernel: RandomFeatureKernel, noise: NoiseModel, rows: Rows) -> bool:
+def needs_cells(kernel: FeatureKernel, noise: NoiseModel, rows: Rows) -> bool:
     """Whether rows of several outputs are not complete, or their covariance is not one product."""
     if not noise.targets.has_columns or noise.is_batched:
         return False
@@ -239,7 +239,7 @@ def needs_cells(kernel: RandomFeatureKernel, noise: NoiseModel, rows: Rows) -> b
 
 
 def regression_of(
-    kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None
+    kernel: FeatureKernel, mean: Mean, noise: NoiseModel, rows: LocalRows, num_neighbors: int | None
 ) -> LocalRegression | SystemRegression:
     """The regression on rows in blocks."""
     systems = systems_of(kernel, mean, noise, rows.has_cells)

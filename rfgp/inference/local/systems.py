@@ -25,7 +25,7 @@ from .prediction import SystemConditioning
 from .residual import ResidualProcess
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
     from .cells import CellKernel
     from .rows import LocalRows
 
@@ -50,7 +50,7 @@ class LocalSystems(abc.ABC):
     mixing: Tensor | None = None
     """The outputs as combinations (T, S) of the functions of the systems, None where they are these functions."""
 
-    def __init__(self, kernel: RandomFeatureKernel | CellKernel, mean: Mean, noise: NoiseModel) -> None:
+    def __init__(self, kernel: FeatureKernel | CellKernel, mean: Mean, noise: NoiseModel) -> None:
         self.kernel, self.residual = kernel, ResidualProcess(kernel)
         self.mean, self.noise = mean, noise
 
@@ -259,7 +259,7 @@ class OutputSystems(CombinedSystems):
     Source: errata, identities 3 and 11 of the last section.
     """
 
-    def __init__(self, kernel: RandomFeatureKernel, covariance: Tensor, mean: Mean, noise: NoiseModel) -> None:
+    def __init__(self, kernel: FeatureKernel, covariance: Tensor, mean: Mean, noise: NoiseModel) -> None:
         super().__init__(kernel, mean, noise)
         self.num_systems = len(covariance)
         self.root = factor_of(noise.covariance())

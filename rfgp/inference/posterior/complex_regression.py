@@ -18,7 +18,7 @@ from .posterior import GaussianPosterior
 from .regression import Regression
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 
 class PlaneFeatures:
@@ -32,7 +32,7 @@ class PlaneFeatures:
     is_complex = False
     has_output_factor = True
 
-    def __init__(self, kernel: RandomFeatureKernel) -> None:
+    def __init__(self, kernel: FeatureKernel) -> None:
         self.kernel = kernel
 
     def __getattr__(self, name: str) -> Any:
@@ -88,7 +88,7 @@ class ComplexRegression(Regression):
 
     has_point_predictor: ClassVar[bool] = False
 
-    def __init__(self, kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel, has_grid: bool = False) -> None:
+    def __init__(self, kernel: FeatureKernel, mean: Mean, noise: NoiseModel, has_grid: bool = False) -> None:
         both = mean if isinstance(mean, MultitaskMean) else MultitaskMean([mean, ZeroMean()], num_tasks=2)
         super().__init__(PlaneFeatures(kernel), both, noise, has_grid=has_grid)
 

@@ -18,10 +18,10 @@ from .sufficient_statistics import SufficientStatistics
 from .training_residual import TrainingResidual
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
     from ..posterior.complex_regression import PlaneFeatures
 
-    SummedKernel: TypeAlias = RandomFeatureKernel | PlaneFeatures
+    SummedKernel: TypeAlias = FeatureKernel | PlaneFeatures
     """What has the features that are summed: a kernel, or one whose complex features are two real outputs."""
 
 

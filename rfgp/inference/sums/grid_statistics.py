@@ -19,7 +19,7 @@ from .statistics import GramStatistics, of_grams
 from .sufficient_statistics import SufficientStatistics, TargetSums
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
     from .accumulation import SummedKernel
 
 MOST_DENSE = 4001
@@ -59,7 +59,7 @@ def refused(what: str, num_features: int) -> ValueError:
 class PlainFeatures:
     """What is summed in place of the features of a kernel that differ from row to row, such as those of boxes."""
 
-    def __init__(self, kernel: RandomFeatureKernel) -> None:
+    def __init__(self, kernel: FeatureKernel) -> None:
         self.kernel = kernel
 
     def of_rows(self, x: Tensor) -> Tensor:

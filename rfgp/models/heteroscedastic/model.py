@@ -26,7 +26,7 @@ from ..weight_space.row_summation import check_rows
 from .noise_fit import NoiseFit, TrainingParts, best_fit, least_noise
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 
 class KnownNoiseGP(WeightSpaceGP):
@@ -89,7 +89,7 @@ class HeteroscedasticGP(torch.nn.Module):
         self.bound: float | None = None
 
     @property
-    def covar_module(self) -> RandomFeatureKernel:
+    def covar_module(self) -> FeatureKernel:
         """The kernel of the function."""
         return self.function.covar_module
 
@@ -250,12 +250,12 @@ class HeteroscedasticGP(torch.nn.Module):
             raise
 
 
-def _num_outputs(kernel: RandomFeatureKernel) -> int:
+def _num_outputs(kernel: FeatureKernel) -> int:
     factor = kernel.output_factor()
     return 1 if isinstance(factor, Tensor) else factor.num_outputs
 
 
-def _known_noise(kernel: RandomFeatureKernel, num_outputs: int) -> gpytorch.likelihoods.Likelihood:
+def _known_noise(kernel: FeatureKernel, num_outputs: int) -> gpytorch.likelihoods.Likelihood:
     like = next(kernel.parameters())
     if kernel.has_output_factor:
         return MultitaskFixedNoiseGaussianLikelihood(like.new_ones(1, num_outputs))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..._support import checks, states
 from ...approximation import with_features
-from ...approximation.map_holder import maps_kept_on_error
+from ...approximation.maps import maps_kept_on_error
 from ...approximation.reference_tensor import reference_tensor
 from ...inference import GaussianPosterior
 from ...inference.latent.laplace import LatentFunctions, functions_of_cells
@@ -27,7 +27,7 @@ from .mode import LaplaceMode
 from .rows import LaplaceRows, check_local, check_parts, checked_start, latent_functions
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 _MODE, _RECORD = "laplace.", "fitted_with."
 
@@ -231,7 +231,7 @@ class LaplaceGP(torch.nn.Module):
         what = f"{pairs} Gram matrices of {width} features"
         checks.fits_in_memory(24.0 * pairs * width**2, what, "use fewer features")
 
-    def _functions(self, kernel: RandomFeatureKernel | None = None, mean: Mean | None = None) -> LatentFunctions:
+    def _functions(self, kernel: FeatureKernel | None = None, mean: Mean | None = None) -> LatentFunctions:
         kernel = self.covar_module if kernel is None else kernel
         return LatentFunctions(kernel, self.mean_module if mean is None else mean, self.latent, self.product_dtype)
 

@@ -25,7 +25,7 @@ from ...passes import Shard
 if TYPE_CHECKING:
     from gpytorch.likelihoods import Likelihood
 
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
     from .model import LaplaceGP
 
 
@@ -69,7 +69,7 @@ class LaplaceRows:
         return x, model.latent.targets(y, x)
 
 
-def latent_functions(kernel: RandomFeatureKernel, likelihood: Likelihood, hessian: str) -> LatentLikelihood:
+def latent_functions(kernel: FeatureKernel, likelihood: Likelihood, hessian: str) -> LatentLikelihood:
     """The latent functions of a kernel and a likelihood; a ValueError for parts that do not go together."""
     latent, count = latent_likelihood(likelihood, hessian), num_tasks(kernel)
     if count is None:
@@ -82,7 +82,7 @@ def latent_functions(kernel: RandomFeatureKernel, likelihood: Likelihood, hessia
     return TaskFunctions(latent, count)
 
 
-def check_parts(kernel: RandomFeatureKernel, mean: Any, num_functions: int) -> None:
+def check_parts(kernel: FeatureKernel, mean: Any, num_functions: int) -> None:
     """Raise a ValueError where the kernel or the mean are not those of so many latent functions."""
     if kernel.has_output_factor:
         _check_tasks(kernel, mean, num_functions)
@@ -102,7 +102,7 @@ def check_parts(kernel: RandomFeatureKernel, mean: Any, num_functions: int) -> N
         )
 
 
-def num_tasks(kernel: RandomFeatureKernel) -> int | None:
+def num_tasks(kernel: FeatureKernel) -> int | None:
     """The number of tasks of a separable kernel; None for a scalar kernel."""
     if not kernel.has_output_factor:
         return None
@@ -115,7 +115,7 @@ def num_tasks(kernel: RandomFeatureKernel) -> int | None:
     return int(kernel.num_outputs_per_input(none, none))
 
 
-def _check_tasks(kernel: RandomFeatureKernel, mean: Any, count: int) -> None:
+def _check_tasks(kernel: FeatureKernel, mean: Any, count: int) -> None:
     """Raise a ValueError where the mean is not one of all tasks, or for each of them."""
     means = list(mean.base_means) if isinstance(mean, MultitaskMean) else [mean]
     if not isinstance(mean, Mean) or len(means) not in (1, count) or any(getattr(m, "batch_shape", ()) for m in means):
@@ -124,7 +124,7 @@ def _check_tasks(kernel: RandomFeatureKernel, mean: Any, count: int) -> None:
         )
 
 
-def check_local(kernel: RandomFeatureKernel, latent: LatentLikelihood) -> None:
+def check_local(kernel: FeatureKernel, latent: LatentLikelihood) -> None:
     """Raise a ValueError where what features leave over cannot be modeled inside blocks."""
     if not kernel.has_residual_covariance:
         raise ValueError(

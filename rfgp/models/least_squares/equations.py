@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..._support import checks
-from ...approximation import RandomFeatureKernel
+from ...approximation import FeatureKernel
 from ...approximation.hooks.output_features import OutputFeatures
 from ...inference import OutputFactor
 from ...linalg import add_gram_, cholesky, mirror_, row_chunks
@@ -24,7 +24,7 @@ _REFINEMENTS = 4
 class LeastSquaresData(NamedTuple):
     """Data in the form that all solvers take; the first ``len(targets)`` inputs are labeled."""
 
-    kernel: RandomFeatureKernel
+    kernel: FeatureKernel
     factor: OutputFactor
     x: Tensor
     targets: Tensor

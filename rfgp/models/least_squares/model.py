@@ -10,8 +10,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..._support import checks
-from ...approximation import RandomFeatureKernel, with_features
-from ...approximation.map_holder import maps_kept_on_error
+from ...approximation import FeatureKernel, with_features
+from ...approximation.maps import maps_kept_on_error
 from ...functionals import Operator
 from ...inference import OutputFactor
 from ...inference.posterior.products import feature_product
@@ -201,7 +201,7 @@ class _Fitted(NamedTuple):
     record: Record
 
 
-def _output_factor(kernel: RandomFeatureKernel, operator: Operator | None = None) -> OutputFactor:
+def _output_factor(kernel: FeatureKernel, operator: Operator | None = None) -> OutputFactor:
     """The output factor in float64; for scalar kernels the root of their scale, as one of a single output."""
     factor = kernel.output_factor(operator)
     if isinstance(factor, Tensor):

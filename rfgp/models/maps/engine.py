@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from .evaluation import BatchValues, Evaluator, Float32Error
-from .points import Part
+from .points import MapPart
 from .writers import Writer
 
 _AHEAD = 64
@@ -42,7 +42,7 @@ class Progress(NamedTuple):
         return Progress(self.num_rows + other.num_rows, largest, self.float64_rows + other.float64_rows)
 
 
-def one_after_the_other(evaluation: Evaluator, parts: Sequence[Part], out: Writer) -> Iterator[Progress]:
+def one_after_the_other(evaluation: Evaluator, parts: Sequence[MapPart], out: Writer) -> Iterator[Progress]:
     """Write the values of all parts, and say what is done batch by batch."""
     for part in parts:
         with _rows_named(part):
@@ -51,10 +51,10 @@ def one_after_the_other(evaluation: Evaluator, parts: Sequence[Part], out: Write
                 yield Progress.of(values)
 
 
-def by_executor(evaluation: Evaluator, parts: Sequence[Part], out: Writer, executor: Executor) -> Iterator[Progress]:
+def by_executor(evaluation: Evaluator, parts: Sequence[MapPart], out: Writer, executor: Executor) -> Iterator[Progress]:
     """Write the values of all parts by the workers, through this process unless ``out`` is shared, in order."""
     task = pickle.dumps((evaluation, out if out.is_shared else None))
-    futures: deque[tuple[Part, _Results]] = deque()
+    futures: deque[tuple[MapPart, _Results]] = deque()
     try:
         for part in parts:
             futures.append((part, executor.submit(_work, task, part, os.getpid())))
@@ -68,7 +68,7 @@ def by_executor(evaluation: Evaluator, parts: Sequence[Part], out: Writer, execu
         wait([future for _, future in futures])
 
 
-def _written(part: Part, future: _Results, out: Writer) -> Iterator[Progress]:
+def _written(part: MapPart, future: _Results, out: Writer) -> Iterator[Progress]:
     """Wait for a part, and write what its worker has not written."""
     with _rows_named(part):
         results = future.result()
@@ -79,7 +79,7 @@ def _written(part: Part, future: _Results, out: Writer) -> Iterator[Progress]:
 
 
 @contextlib.contextmanager
-def _rows_named(part: Part) -> Iterator[None]:
+def _rows_named(part: MapPart) -> Iterator[None]:
     """Let errors that do not name rows, such as those of files and of workers, name those of a part."""
     try:
         yield
@@ -90,7 +90,7 @@ def _rows_named(part: Part) -> Iterator[None]:
         raise RuntimeError(f"{rows}: {type(error).__name__}: {error}") from error
 
 
-def _work(task: bytes, part: Part, process: int) -> list[tuple[Progress, int, dict[str, np.ndarray]]]:
+def _work(task: bytes, part: MapPart, process: int) -> list[tuple[Progress, int, dict[str, np.ndarray]]]:
     """Evaluate a part, in a process of its own by one thread."""
     if os.getpid() != process:
         torch.set_num_threads(1)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ...inference import PointMoments
-from .points import Part
+from .points import MapPart
 
 FLOAT32_LIMIT = 1e-3
 """A batch whose float32 values are off by more prior standard deviations than that is computed in float64."""
@@ -51,7 +51,7 @@ class Evaluator:
     ) -> None:
         self.predictor, self.exact, self.noise, self.has_variance = predictor, exact, noise, has_variance
 
-    def of(self, part: Part) -> Iterator[BatchValues]:
+    def of(self, part: MapPart) -> Iterator[BatchValues]:
         """The values of a part, batch by batch."""
         for start, x in part.batches():
             yield self.at(x, start)

@@ -14,7 +14,7 @@ _ROWS, _VALUES = 2**18, 2**20
 """A part has at most so many rows, and about so many means: some seconds of work, and some megabytes of results."""
 
 
-class Part(NamedTuple):
+class MapPart(NamedTuple):
     """Points in re-iterable batches, and the row of the map that the first of them is."""
 
     points: Any
@@ -52,9 +52,9 @@ class Points:
 
     def first(self) -> Tensor:
         """The first point, (1, d)."""
-        return next(Part(self.points, 0, self.num_rows).batches())[1][:1]
+        return next(MapPart(self.points, 0, self.num_rows).batches())[1][:1]
 
-    def parts(self, num_outputs: int, wants_many: bool) -> list[Part]:
+    def parts(self, num_outputs: int, wants_many: bool) -> list[MapPart]:
         """The points in parts, which do not depend on what works on them."""
         if not self.is_counted:
             if wants_many:
@@ -62,11 +62,11 @@ class Points:
                     f"expected points of a known number for an executor, got {type(self.points).__name__}; pass a "
                     "tensor or an array, or a Source of rfgp.data that knows its number of rows"
                 )
-            return [Part(self.points, 0, self.num_rows)]
+            return [MapPart(self.points, 0, self.num_rows)]
         size = min(_ROWS, max(1024, _VALUES // num_outputs))
         parts, row = [], 0
         for source in self.points.partitions(-(-self.num_rows // size)):
-            parts.append(Part(source, row, source.num_rows or 0))
+            parts.append(MapPart(source, row, source.num_rows or 0))
             row += parts[-1].num_rows
         return parts
 

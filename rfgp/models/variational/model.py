@@ -42,7 +42,7 @@ from ...likelihoods import ComplexGaussianLikelihood, LogVarianceLikelihood, Sev
 from .strategy import FunctionParts, WeightSpaceVariationalStrategy
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 _PRECISION = 1e-12
 """How little the bound rises, relatively, where the best weights are found."""
@@ -257,7 +257,7 @@ def _check_likelihood(likelihood: Any) -> None:
         )
 
 
-def _check_kernel(kernel: RandomFeatureKernel, batch_shape: torch.Size) -> None:
+def _check_kernel(kernel: FeatureKernel, batch_shape: torch.Size) -> None:
     if kernel.has_output_factor:
         raise ValueError(
             "expected a kernel of one output, got an operator-valued or multitask one; make a model for every output"

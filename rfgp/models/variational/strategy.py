@@ -20,7 +20,7 @@ from ...likelihoods import MultitaskMultivariateNormal, MultivariateNormal
 from ...linalg import joined, row_chunks
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
 
 
 class WeightSpaceVariationalStrategy(gpytorch.Module):
@@ -153,7 +153,7 @@ def _change(part: Tensor) -> Tensor:
     return part - part.detach()
 
 
-def real_scalar_features(kernel: RandomFeatureKernel, x: Tensor) -> Tensor:
+def real_scalar_features(kernel: FeatureKernel, x: Tensor) -> Tensor:
     """Scalar features, complex ones as real and imaginary parts side by side: their products are the real part."""
     features: Tensor = kernel.scalar_features(x)
     return torch.cat([features.real, features.imag], dim=-1) if features.is_complex() else features

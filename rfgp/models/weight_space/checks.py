@@ -17,7 +17,7 @@ from .conditioned import checked
 from .further_draws import check_draws
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
     from .model import WeightSpaceGP
 
 
@@ -39,7 +39,7 @@ def check_parts(model: WeightSpaceGP) -> None:
     check_draws(kernel, model.num_draws, has_blocks)
 
 
-def _check_output_kernel(kernel: RandomFeatureKernel, mean: Mean) -> None:
+def _check_output_kernel(kernel: FeatureKernel, mean: Mean) -> None:
     """Raise a ValueError where a kernel of several outputs has batch dimensions, or a mean that is not one of them."""
     shape: Any = kernel.batch_shape
     if shape:
@@ -55,7 +55,7 @@ def _check_output_kernel(kernel: RandomFeatureKernel, mean: Mean) -> None:
         )
 
 
-def check_scalar_kernel(kernel: RandomFeatureKernel, mean: Mean, noise: NoiseModel) -> None:
+def check_scalar_kernel(kernel: FeatureKernel, mean: Mean, noise: NoiseModel) -> None:
     """Raise a ValueError where a scalar kernel or its mean have batch dimensions that are not those of classes."""
     if isinstance(mean, MultitaskMean) and noise.is_of_parts:
         check_output_mean(mean, noise.num_outputs)
@@ -74,7 +74,7 @@ def check_scalar_kernel(kernel: RandomFeatureKernel, mean: Mean, noise: NoiseMod
         )
 
 
-def _check_local_kernel(kernel: RandomFeatureKernel, noise: NoiseModel | None) -> None:
+def _check_local_kernel(kernel: FeatureKernel, noise: NoiseModel | None) -> None:
     """Raise a ValueError where what the features of a kernel leave over cannot be modeled inside blocks."""
     if not kernel.has_residual_covariance:
         raise ValueError(
@@ -88,7 +88,7 @@ def _check_local_kernel(kernel: RandomFeatureKernel, noise: NoiseModel | None) -
         )
 
 
-def _check_residual(kernel: RandomFeatureKernel, noise: NoiseModel | None, has_blocks: bool) -> None:
+def _check_residual(kernel: FeatureKernel, noise: NoiseModel | None, has_blocks: bool) -> None:
     """Raise a ValueError where training cannot take account of the variance that features lack."""
     if has_blocks:
         raise ValueError('expected residual="none" beside block_size, whose blocks contain it; leave one of them out')

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..._support.ranks import Ranks
-from ...approximation.map_holder import map_holders
+from ...approximation.maps import drawn_maps
 from ...data.batches import Batch, Batches, batches, joined
 from ...inference import GramStatistics
 from ...inference.local import LocalRows, sums_of_blocks
@@ -104,7 +104,7 @@ class FeatureSummation:
     @property
     def waits(self) -> bool:
         """Whether something waits for its first inputs."""
-        return any(part.feature_map is None for part in map_holders(self.model.covar_module))
+        return any(part.feature_map is None for part in drawn_maps(self.model.covar_module))
 
     def prepare(self, batch: Batch | None) -> None:
         """Make what waits for its first inputs, so that it is the same in all processes."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ...approximation.map_holder import map_holders
+from ...approximation.maps import drawn_maps
 from ...approximation.shared_weights import random_maps
 from ...inference.posterior.draws import FunctionDraws, MixtureDraws
 from ..record import Record
@@ -20,7 +20,7 @@ from .conditioned import Conditioned, summed_state
 from .row_sums import FeatureSums, RowSums
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
     from .model import WeightSpaceGP
 
 
@@ -71,7 +71,7 @@ class FurtherDraws(torch.nn.Module):
         """Take over what a state has brought for every draw."""
         self.models, self._loaded = (), loaded
 
-    def prepare(self, kernel: RandomFeatureKernel, state: Mapping[str, Tensor], prefix: str) -> None:
+    def prepare(self, kernel: FeatureKernel, state: Mapping[str, Tensor], prefix: str) -> None:
         """Make the maps where a state has them, else drop them; a ValueError for another number of draws."""
         start = f"{prefix}maps."
         found = {name.removeprefix(start).partition(".")[0] for name in state if name.startswith(start)}
@@ -93,7 +93,7 @@ class FurtherDraws(torch.nn.Module):
         for feature_map in itertools.chain(*self._lists()):
             feature_map.resample(generator)
 
-    def _fits(self, kernel: RandomFeatureKernel) -> bool:
+    def _fits(self, kernel: FeatureKernel) -> bool:
         """Whether there are maps of the kinds and sizes that a kernel has now."""
         wanted = [feature_map.description for feature_map in _maps(kernel)]
         return len(self.maps) == self.count and all([m.description for m in maps] == wanted for maps in self._lists())
@@ -110,7 +110,7 @@ class FurtherDraws(torch.nn.Module):
             yield first.unconditioned(_copied(kernel, own))
 
 
-def check_draws(kernel: RandomFeatureKernel, num_draws: int, has_blocks: bool) -> None:
+def check_draws(kernel: FeatureKernel, num_draws: int, has_blocks: bool) -> None:
     """Raise a ValueError where there are no random weights to draw several times."""
     if num_draws == 1:
         return
@@ -119,7 +119,7 @@ def check_draws(kernel: RandomFeatureKernel, num_draws: int, has_blocks: bool) -
             f"expected num_draws=1 beside block_size, got {num_draws}; landmarks with blocks are not random, and leave "
             "nothing over that a mixture of draws would show"
         )
-    is_made = all(part.feature_map is not None for part in map_holders(kernel))
+    is_made = all(part.feature_map is not None for part in drawn_maps(kernel))
     if is_made and not random_maps(kernel):
         raise ValueError(
             f"expected random features for num_draws={num_draws}, got features that are not random, of which every "
@@ -135,7 +135,7 @@ def functions_of_random_draws(sources: Sequence[Callable[[int], FunctionDraws]],
     return MixtureDraws([part for part, _ in known], [own for _, own in known])
 
 
-def _drawn_maps(kernel: RandomFeatureKernel, count: int) -> torch.nn.ModuleList:
+def _drawn_maps(kernel: FeatureKernel, count: int) -> torch.nn.ModuleList:
     """The maps of so many copies of a kernel, each with weights whose seed follows from those of the kernel."""
     check_draws(kernel, count + 1, has_blocks=False)
     draws = torch.nn.ModuleList()
@@ -146,16 +146,16 @@ def _drawn_maps(kernel: RandomFeatureKernel, count: int) -> torch.nn.ModuleList:
     return draws
 
 
-def _copied(kernel: RandomFeatureKernel, replaced: dict[int, Any]) -> Any:
+def _copied(kernel: FeatureKernel, replaced: dict[int, Any]) -> Any:
     """A copy of a kernel with the same parameters, and with other parts in place of some."""
     return copy.deepcopy(kernel, {id(parameter): parameter for parameter in kernel.parameters()} | replaced)
 
 
-def _maps(kernel: RandomFeatureKernel) -> list[Any]:
-    return [part.made_map() for part in map_holders(kernel)]
+def _maps(kernel: FeatureKernel) -> list[Any]:
+    return [part.made_map() for part in drawn_maps(kernel)]
 
 
-def _seed(kernel: RandomFeatureKernel, index: int) -> int:
+def _seed(kernel: FeatureKernel, index: int) -> int:
     """A seed that follows from the weights of a kernel, the same in float32 and float64."""
     digest = hashlib.blake2b(str(index).encode(), digest_size=7)
     for feature_map in random_maps(kernel):

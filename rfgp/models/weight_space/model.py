@@ -18,7 +18,7 @@ from torch import Tensor
 from ..._support import checks, states
 from ..._support.gpytorch_names import forget_load_hooks
 from ...approximation import with_features
-from ...approximation.map_holder import maps_kept_on_error
+from ...approximation.maps import maps_kept_on_error
 from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import Batch
 from ...data.row_noise import weighted
@@ -48,7 +48,7 @@ from .row_sums import RowSums
 from .state import SavedState
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
     from ...inference.posterior.covariance import ResidualCovariance
     from ...inference.sums.accumulation import SummedKernel
 
@@ -511,7 +511,7 @@ class WeightSpaceGP(gpytorch.Module):
 
     # Copies, devices, pickles and states
 
-    def unconditioned(self, kernel: RandomFeatureKernel | None = None) -> WeightSpaceGP:
+    def unconditioned(self, kernel: FeatureKernel | None = None) -> WeightSpaceGP:
         """A model without rows, with the parts and settings of this one.
 
         :param kernel: another kernel, for one draw of the weights; default: that of the model, with all draws.

@@ -13,7 +13,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from ..._support import checks
-from ...approximation.random_feature_kernel import check_no_operator
+from ...approximation.family import check_no_operator
 from ...approximation.reference_tensor import reference_tensor
 from ...functionals import Operator
 from ...inference import GaussianPosterior, NoiseModel, PointMixture, PointPredictor
@@ -44,7 +44,7 @@ from .row_summation import CheckedRows, block_rows, feature_sums
 from .row_sums import RowSums
 
 if TYPE_CHECKING:
-    from ...approximation.random_feature_kernel import RandomFeatureKernel
+    from ...approximation.feature_kernel import FeatureKernel
     from .model import WeightSpaceGP
 
 
@@ -109,7 +109,7 @@ class Predictor:
             model, *(self._snapshot(model) if is_frozen else (model.covar_module, model.mean_module))
         )
 
-    def _regression(self, model: WeightSpaceGP, kernel: RandomFeatureKernel, mean: Mean) -> Regression:
+    def _regression(self, model: WeightSpaceGP, kernel: FeatureKernel, mean: Mean) -> Regression:
         local = None if model.conditioned is None else model.conditioned.sums.local
         return regression_on(model, local, kernel, mean)
 
@@ -158,7 +158,7 @@ class Predictor:
         return PointPredictor(regression, posterior, dtype) if has_point_predictor(regression, posterior) else None
 
 
-def regression_on(model: WeightSpaceGP, local: LocalRows | None, kernel: RandomFeatureKernel, mean: Mean) -> Regression:
+def regression_on(model: WeightSpaceGP, local: LocalRows | None, kernel: FeatureKernel, mean: Mean) -> Regression:
     """How statistics become posteriors, of rows in blocks or others, with a kernel and a mean like those of a model."""
     noise: NoiseModel = model.noise
     if noise.is_of_parts:

@@ -13,6 +13,7 @@ from problems import scaled
 
 import rfgp
 from rfgp.approximation import selection
+from rfgp.approximation.landmarks import Landmarks
 from rfgp.approximation.selection import best_method, posterior_loss, rank_methods, suggest_num_features
 from rfgp.approximation.selection.posterior import PosteriorLoss, PosteriorTest, beyond
 from rfgp.diagnostics import exact_posterior, kl_to_exact
@@ -105,7 +106,7 @@ def test_landmarks_are_not_held_against_themselves():
     assert only.kl_per_point > 1e-3 and only.error.relative_error > 1e-3 and only.operations == 100 * (2 + 100)
     kernel = rfgp.approximate(matern(), 100, method="landmarks", train_inputs=x, seed=3)
     own = PosteriorTest(x, seed=0, kernel=kernel)
-    assert not (own.held_out[:, None] == kernel.base_kernel.landmarks).all(-1).any()
+    assert not (own.held_out[:, None] == kernel.maps.landmarks).all(-1).any()
     assert posterior_loss(kernel, x).kl_per_point == pytest.approx(only.kl_per_point, rel=0.5)
 
 
@@ -179,9 +180,9 @@ def test_auto_takes_landmarks_where_they_lose_less_and_exact_features_where_ther
     assert best_method(matern(), 64, x) == "landmarks"
     assert best_method(LinearKernel(), 64, x) == "linear"
     kernel = rfgp.approximate(matern() + LinearKernel(), 64, train_inputs=x, seed=0)
-    assert isinstance(kernel, rfgp.approximation.LandmarkKernel) and kernel.num_scalar_features == 64
+    assert isinstance(kernel.maps, Landmarks) and kernel.num_scalar_features == 64
     without = rfgp.approximate(matern(), 64, input_dim=2)
-    assert str(without.base_kernel.recipe.method) == "fourier_orthogonal"
+    assert str(without.maps.recipe.method) == "fourier_orthogonal"
 
 
 def test_rankings_end_in_time_and_show_their_progress(monkeypatch, capsys):

@@ -6,7 +6,9 @@ import math
 
 import pytest
 import torch
+from feature_parts import parts
 from gpytorch.kernels import (
+    AdditiveKernel,
     IndexKernel,
     MaternKernel,
     MultitaskKernel,
@@ -18,7 +20,7 @@ from gpytorch.kernels import (
 from problems import randomised, scaled
 
 import rfgp
-from rfgp.approximation.families.sum import FeatureSumKernel
+from rfgp.approximation import with_features
 from rfgp.approximation.selection import best_method, predicted_error, rank_methods, suggest_num_features
 from rfgp.features import FeatureMap, Matern, RandomFourier, TensorSRHT
 from rfgp.functionals import Gradient, Laplacian, Value
@@ -154,16 +156,16 @@ def fourier(seed):
 
 def one_object(seed, create, parts):
     shared = create(seed)
-    return FeatureSumKernel(*[rfgp.approximate(part, WIDTH, method=shared) for part in parts])
+    return with_features(AdditiveKernel(*[rfgp.approximate(part, WIDTH, method=shared) for part in parts]))
 
 
 def equal_weights(seed, create, parts):
-    return FeatureSumKernel(*[rfgp.approximate(part, WIDTH, method=create(seed)) for part in parts])
+    return with_features(AdditiveKernel(*[rfgp.approximate(part, WIDTH, method=create(seed)) for part in parts]))
 
 
 def same_seed(seed, create, parts):
     made = [rfgp.approximate(part, WIDTH, method="fourier", input_dim=2, seed=seed) for part in parts]
-    return FeatureSumKernel(*made)
+    return with_features(AdditiveKernel(*made))
 
 
 SHARED = {
@@ -190,7 +192,7 @@ def test_parts_that_share_weights_are_predicted_with_their_covariance(name):
     assert all(torch.equal(a, b) for a, b in zip(before, made.buffers(), strict=True))
     assert not prediction.is_closed_form
     assert agrees(prediction, made, x)
-    apart = FeatureSumKernel(*[compose(i, create, [kernel]) for i, kernel in enumerate(kernels)])
+    apart = with_features(AdditiveKernel(*[compose(i, create, [kernel]) for i, kernel in enumerate(kernels)]))
     assert not agrees(predicted_error(apart, x), made, x)
 
 
@@ -198,7 +200,7 @@ def test_the_variance_of_a_sum_on_one_measure_has_the_covariance_of_its_parts():
     exact, x, y = shared_helmholtz(), points(2), points(3)
     kernel = rfgp.approximate(exact, WIDTH, method="fourier", input_dim=2, seed=0)
     predicted = rfgp.approximation.hilbert_schmidt_variance(kernel, x, y)
-    apart = [rfgp.approximation.hilbert_schmidt_variance(part, x, y) for part in kernel.kernels]
+    apart = [rfgp.approximation.hilbert_schmidt_variance(part, x, y) for part in parts(kernel)]
     target, samples = exact(x, y).to_dense(), []
     with torch.no_grad():
         for seed in range(200):

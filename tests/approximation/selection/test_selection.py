@@ -11,6 +11,7 @@ import math
 import gpytorch
 import pytest
 import torch
+from feature_parts import map_inputs
 from gpytorch.kernels import (
     CosineKernel,
     LinearKernel,
@@ -23,8 +24,9 @@ from gpytorch.kernels import (
 from problems import COMPOSITIONS, FOURIER, ISOTROPIC, KERNELS, composition, methods_of, scaled
 
 import rfgp
-from rfgp.approximation import LandmarkKernel, selection
+from rfgp.approximation import selection
 from rfgp.approximation.families import FAMILIES, family
+from rfgp.approximation.landmarks import Landmarks
 from rfgp.approximation.selection import (
     Candidate,
     PredictedError,
@@ -120,7 +122,7 @@ def test_a_large_data_set_is_sampled_without_bias():
     """The mean over samples of 512 rows is the error of all rows, the diagonal with its true share."""
     x = points(700)
     kernel = approximated(scaled(RBFKernel()), x, "fourier", 64)
-    variance = kernel.base_kernel.feature_map.moments(*[kernel.base_kernel.map_inputs(x)] * 2).variance
+    variance = kernel.feature_map.moments(*[map_inputs(kernel, x)] * 2).variance
     expected = float(kernel.outputscale.detach() ** 2 * variance.detach().mean())
     found = [predicted_error(kernel, x, seed=seed).mean_squared_error for seed in range(30)]
     values = torch.tensor(found)
@@ -231,11 +233,11 @@ def test_predictions_are_repeatable_and_leave_everything_as_it_was(monkeypatch):
     assert rank_methods(exact, 64, x, methods=names) == first
     assert rank_methods(exact, 64, x, seed=1, methods=names) != first
     kernel = approximated(exact, x, "fourier_orthogonal")
-    weights = kernel.base_kernel.feature_map.get_buffer("weight").clone()
+    weights = kernel.feature_map.get_buffer("weight").clone()
     assert (
         predicted_error(kernel, x, seed=3) == predicted_error(kernel, x, seed=3) != predicted_error(kernel, x, seed=4)
     )
-    assert torch.equal(kernel.base_kernel.feature_map.get_buffer("weight"), weights) and kernel.version == 0
+    assert torch.equal(kernel.feature_map.get_buffer("weight"), weights) and kernel.version == 0
     sizes = {suggest_num_features(exact, x[:40], 0.4, method="fourier_hadamard") for _ in range(2)}
     assert len(sizes) == 1
 
@@ -336,7 +338,7 @@ def test_kernels_without_random_features_have_landmarks(exact):
     (only,) = rank_methods(exact, 16, x)
     assert only.method == best_method(exact, 16, x) == "landmarks" and only.operations == 16 * (3 + 16)
     kernel = rfgp.approximate(exact, 16, train_inputs=x, seed=0)
-    assert any(isinstance(part, LandmarkKernel) for part in kernel.modules())
+    assert any(isinstance(part, Landmarks) for part in kernel.modules())
     assert kernel.features(x).shape == (40, 16)
     assert 2 <= suggest_num_features(exact, x) <= 40
 

@@ -76,7 +76,7 @@ def test_features_and_their_kernel_values_agree(kept_bytes, monkeypatch):
     monkeypatch.setattr(sums, "_KEPT_BYTES", kept_bytes)
     x, y = samples(600, 500)
     chosen = torch.tensor([5, 0, 77, 599]), torch.tensor([3, 499, 2])
-    linear, dense = (made(KERNELS["ctr"], x, y, chosen) for made in (sums.FeatureSums, sums.DenseSums))
+    linear, dense = (made(KERNELS["ctr"], x, y, chosen) for made in (sums.FeaturePairSums, sums.DenseSums))
     assert (linear.features_x is None) == (kept_bytes == 0)
     torch.testing.assert_close(linear.totals(), dense.totals(), rtol=1e-12, atol=0)
     parts = torch.tensor([3, 0]), torch.tensor([1])

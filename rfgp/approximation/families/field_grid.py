@@ -1,4 +1,4 @@
-"""An exact kernel of several outputs together with a grid of frequencies, by the factors b(w) of the outputs."""
+"""Kernels of several outputs on a grid of frequencies, by the factors b(w) of the outputs."""
 
 from __future__ import annotations
 
@@ -6,33 +6,38 @@ import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
 
-from ..functionals import Operator
-from ..inference import OutputFactor
-from ..inference.posterior.covariance import ResidualCovariance
-from .family import family
-from .grid_choice import FieldGridChoice
-from .grid_kernel import FourierGridKernel
-from .random_feature_kernel import KernelMoments
-from .reference_tensor import reference_tensor
-from .spectral_factor import SpectralFactor
-from .spectral_weights import GridFrequencies, zero_and
-from .values import accurate_blocks, accurate_variances
-from .waves import Waves
+from ...functionals import Operator
+from ...inference import OutputFactor
+from ...inference.posterior.covariance import ResidualCovariance
+from ..family import KernelMoments, family
+from ..grid_choice import FieldGridChoice
+from ..registry import OF_MAPS
+from ..spectral_factor import SpectralFactor
+from ..spectral_weights import GridFrequencies, zero_and
+from ..values import accurate_blocks, accurate_variances
+from ..waves import Waves
+from .grid import GridFamily, SpectralGrid
 
 
-class FieldGridKernel(FourierGridKernel):
-    r"""A stationary kernel of T outputs with the features of a grid of frequencies, see :class:`FourierGridKernel`.
+class FieldGrid(SpectralGrid):
+    """The frequencies of a kernel of several outputs."""
+
+
+class FieldGridFamily(GridFamily):
+    r"""A stationary kernel of T outputs with the features of a grid of frequencies, see :class:`GridFamily`.
 
     .. math:: K(x, y) \approx \sum_j w_j\, \mathrm{Re}\, e^{i \omega_j^\top (x - y)}\, b(\omega_j) b(\omega_j)^H
 
     The output factor contains the amplitudes. Sums are those of plain cosines and sines, and a sum of kernels has one
     grid for all of its parts. What the grid cuts off is a covariance of the outputs at one point.
 
-    :param base_kernel: a CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel or LinearlyObservedKernel, or a sum,
-        scaled or not, of these or of MultitaskKernels.
+    Kernels are CurlFreeKernel, DivergenceFreeKernel, HelmholtzKernel or LinearlyObservedKernel, or sums, scaled or not,
+    of these or of MultitaskKernels.
 
     Source: errata, identities 2 and 13.
     """
+
+    maps_kind = FieldGrid
 
     @property
     def has_output_factor(self) -> bool:
@@ -43,10 +48,10 @@ class FieldGridKernel(FourierGridKernel):
 
     @property
     def summed_amplitudes(self) -> Tensor:
-        return self.spacing.new_ones(self.num_scalar_features, dtype=torch.float64)
+        return self.maps.spacing.new_ones(self.num_scalar_features, dtype=torch.float64)
 
     def active_residual(self, x: Tensor) -> ResidualCovariance:
-        grid = self.active_frequency_grid
+        grid = self.maps.grid
         is_near = grid.is_inside(grid.phases(x)).all(-1)
         places = torch.stack([is_near, ~is_near], dim=-1).to(x.dtype)
         return ResidualCovariance(places, torch.stack([self._factor().cut_off, self._prior()], dim=-3).to(x.dtype))
@@ -58,10 +63,10 @@ class FieldGridKernel(FourierGridKernel):
         return KernelMoments(mean, variance)
 
     def active_waves(self, input_dim: int) -> Waves:
-        values, like = self._factor().values, reference_tensor(self)
+        values, like = self._factor().values, self.like
         twice = torch.ones(values.shape[-3], 1, 1, dtype=torch.float64, device=values.device)
         twice[1:] = 2.0**0.5
-        frequencies = (zero_and(self.orders) * self.spacing).repeat_interleave(values.shape[-1], dim=0)
+        frequencies = (zero_and(self.maps.orders) * self.maps.spacing).repeat_interleave(values.shape[-1], dim=0)
         factor = (twice * values).mT.flatten(-3, -2)
         dtype = like.dtype.to_complex() if factor.is_complex() else like.dtype
         return Waves(frequencies.to(like), factor.to(dtype))
@@ -85,12 +90,15 @@ class FieldGridKernel(FourierGridKernel):
 
     def _prior(self) -> Tensor:
         """The prior covariance (..., T, T) of the outputs at one point, in float64."""
-        zero = self.spacing.double().new_zeros(1, self.input_dim)
-        return accurate_blocks(self.base_kernel, zero).squeeze(-3)
+        zero = self.maps.spacing.double().new_zeros(1, self.input_dim)
+        return accurate_blocks(self.kernel, zero).squeeze(-3)
 
     def _factor(self, operator: Operator | None = None) -> SpectralFactor:
         """The factors at zero and at the orders."""
-        return spectral_factor(self.base_kernel, zero_and(self.orders), self.spacing.double(), operator)
+        return spectral_factor(self.kernel, zero_and(self.maps.orders), self.maps.spacing.double(), operator)
+
+
+OF_MAPS[FieldGrid] = FieldGridFamily
 
 
 def spectral_factor(
