@@ -16,6 +16,7 @@ from sklearn.utils.validation import validate_data
 from torch import Tensor
 
 from .._support import checks
+from .._support.data_frames import as_pandas
 
 Floats = NDArray[np.float64]
 
@@ -44,13 +45,14 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 
 def validated(estimator: Any, X: Any, y: Any = "no_validation", **options: Any) -> Any:
     """What scikit-learn's ``validate_data`` returns, also of tensors that require gradients."""
+    X = _array(X, "X")
     check_names(X)
-    return validate_data(estimator, _array(X, "X"), _array(y, "y"), **options)
+    return validate_data(estimator, X, _array(y, "y"), **options)
 
 
 def _array(values: Any, name: str) -> Any:
     check_masks(values, name)
-    return checks.tensor(values, name).detach() if isinstance(values, Tensor) else values
+    return checks.tensor(values, name).detach() if isinstance(values, Tensor) else as_pandas(values, name)
 
 
 def check_masks(values: Any, name: str) -> None:
@@ -65,11 +67,12 @@ def check_masks(values: Any, name: str) -> None:
 
 def joined(first: Any, second: Any) -> Any:
     """The rows of two tables or arrays, one after the other."""
+    first, second = _array(first, "X"), _array(second, "X")
     if hasattr(first, "iloc") and hasattr(second, "iloc"):
         import pandas
 
         return pandas.concat([first, second], ignore_index=True)
-    return np.concatenate([np.asarray(_array(part, "rows")) for part in (first, second)])
+    return np.concatenate([np.asarray(first), np.asarray(second)])
 
 
 def check_names(table: Any) -> None:
@@ -84,8 +87,9 @@ def check_names(table: Any) -> None:
 
 def check_numbers(y: Any) -> None:
     """Raise a ValueError where targets (N,) or (N, T) have words, dates, durations or a name of several columns."""
+    y = _array(y, "y")
     check_names(y)
-    values = np.asarray(_array(y, "y"))
+    values = np.asarray(y)
     for what, kind, types in _TIMES:
         is_other = values.dtype.kind == "O" and any(isinstance(value, types) for value in values.flat)
         if values.dtype.kind == kind or is_other:

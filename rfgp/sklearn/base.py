@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import Tensor
 
 from .._support import checks
+from .._support.data_frames import as_pandas
 from ..approximation.entry import approximate
 from ..inference import LeaveGroupOut, LeaveOneOut
 from ..models import WeightSpaceGP
@@ -29,7 +30,7 @@ from .arrays import Floats, all_or_nothing, as_tensor, validated
 from .choice import NEIGHBORS, MakeParts, Parts, chosen_neighbors, chosen_parts
 from .comparison import Comparison, Rows
 from .folds import fold_labels
-from .frames.columns import levels, most_levels
+from .frames.columns import most_levels
 from .kernels import is_rough, kernel_of_levels
 from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, USUAL_WIDTH, ModelSize, default_size, timed_size
 from .table_encoder import TableEncoder, is_table
@@ -164,6 +165,7 @@ class RandomFeatureGP(BaseEstimator):
 
     def _validated(self, X: Any, y: Any = "no_validation", *, is_first: bool, **options: Any) -> Any:
         """What :func:`validated` returns, of the numbers that an encoder makes of a data frame with other cells."""
+        X = as_pandas(X)
         encoder = (TableEncoder(most_levels(len(X))) if is_table(X) else None) if is_first else self.encoder_
         if encoder is None:
             checked = validated(self, X, y, reset=is_first, **options)
@@ -217,7 +219,7 @@ class RandomFeatureGP(BaseEstimator):
         :param kernel: in place of the one of the estimator.
         """
 
-        groups = [] if self.encoder_ is None else levels(self.encoder_.columns_)
+        groups = [] if self.encoder_ is None else self.encoder_.encoding_.levels
         kernel = kernel_of_levels(self.kernel if kernel is None else kernel, x.shape[-1], groups)
         with _quiet():
             parts = chosen_parts(make_parts, kernel, x, y, deadline)

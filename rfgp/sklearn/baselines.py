@@ -1,22 +1,29 @@
-"""What predicts a table without a Gaussian process: class frequencies or a constant, and a linear model."""
+"""What a Gaussian process has to beat: what looks at no inputs, a linear model, and boosting."""
 
 from __future__ import annotations
 
+import functools
+import time
 import warnings
 from typing import Any, Self
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, RidgeCV
+from torch import Tensor
+from torch.distributions import Normal
 
 from .arrays import Floats
+from .scaling import ColumnScaler
 
 _MOST_ROWS, _MOST_NUMBERS = 10_000, 1e7
 """A linear model takes so many rows at most, and so many that rows times columns times outputs are at most that."""
 _SECONDS = 3e-7
 """The seconds that logistic regression takes for a row, a column and a class, about."""
-_SMALLEST_VARIANCE = 1e-9
+_SMALLEST_VARIANCE, _FEWEST_BOOSTED = 1e-9, 10
 _PENALTIES = tuple(10.0**power for power in range(-3, 6))
 
 
@@ -43,22 +50,30 @@ class LogisticClasses(Frequencies):
 
     def fit(self, x: Floats, codes: NDArray[Any], weights: Floats | None) -> Self:
         super().fit(x, codes, weights)
-        self.model = None
-        x, codes, weights = _some_rows(x, codes, weights, self.num_classes)
-        if len(np.unique(codes)) > 1:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", ConvergenceWarning)
-                self.model = LogisticRegression().fit(x, codes, sample_weight=weights)
+        self.model = self._fitted(x, codes, weights) if len(np.unique(codes)) > 1 else None
         return self
+
+    def _fitted(self, x: Floats, codes: NDArray[Any], weights: Floats | None) -> Any:
+        x, codes, weights = _some_rows(x, codes, weights, self.num_classes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            return LogisticRegression().fit(x, codes, sample_weight=weights)
 
     def predict(self, x: Floats, weights: Floats | None = None) -> Floats:
         logs = super().predict(x)
         if self.model is not None:
-            of_known = self.model.predict_log_proba(x)
+            of_known = np.log(np.maximum(self.model.predict_proba(x), np.finfo(np.float64).tiny))
             missing = np.setdiff1d(np.arange(self.num_classes), self.model.classes_)
             share = np.log1p(-np.exp(logs[:, missing]).sum(-1, keepdims=True))
             logs[:, self.model.classes_] = of_known + share
         return logs
+
+
+class BoostedClasses(LogisticClasses):
+    """Boosting by scikit-learn's defaults."""
+
+    def _fitted(self, x: Floats, codes: NDArray[Any], weights: Floats | None) -> Any:
+        return HistGradientBoostingClassifier(random_state=0).fit(x, codes, sample_weight=weights)
 
 
 class Constant:
@@ -80,7 +95,7 @@ class Constant:
         return mean, float(np.mean(weights * (y - mean) ** 2)) * (1.0 + 2.0 / len(y))
 
     def _means(self, x: Floats) -> list[Floats]:
-        return [np.full(len(x), mean) for mean in self.models]
+        return [np.full(len(x), model) if isinstance(model, float) else model.predict(x) for model in self.models]
 
     def predict(self, x: Floats, weights: Floats | None = None) -> Floats:
         """Means and variances of new observations of given weights, (N, 2, T)."""
@@ -102,8 +117,43 @@ class Linear(Constant):
         squares = model.cv_results_.reshape(len(y), len(_PENALTIES))[:, _PENALTIES.index(float(model.alpha_))]
         return model, float(np.mean(squares))
 
-    def _means(self, x: Floats) -> list[Floats]:
-        return [m.predict(x) if isinstance(m, RidgeCV) else np.full(len(x), m) for m in self.models]
+
+class Boosting(Constant):
+    """Boosting of every output by scikit-learn's defaults, whose variance is that of errors of a fifth of the rows."""
+
+    def _fitted(self, x: Floats, y: Floats, weights: Floats) -> tuple[Any, float]:
+        if len(y) < _FEWEST_BOOSTED:
+            return super()._fitted(x, y, weights)
+        held, rest = np.split(np.random.default_rng(0).permutation(len(y)), [len(y) // 5])
+        model = HistGradientBoostingRegressor(random_state=0)
+        errors = model.fit(x[rest], y[rest], sample_weight=weights[rest]).predict(x[held]) - y[held]
+        return model.fit(x, y, sample_weight=weights), float(np.average(errors**2, weights=weights[held]))
+
+
+def baselines(x: Tensor, y: Tensor, x_new: Tensor, num_classes: int | None) -> dict[str, tuple[Normal | Tensor, float]]:
+    """What a linear model, boosting and a trivial model predict at new inputs (M, d), by name, and their seconds.
+
+    :param y: targets (N,) or (N, T), where NaN is missing, or numbers of classes (N,).
+    :returns: distributions of the shape of targets, or probabilities of classes (M, C).
+    """
+    scaler = ColumnScaler().fit(x.numpy())
+    known, new = scaler.transform(x.numpy()), scaler.transform(x_new.numpy())
+    makes: dict[str, Any] = {"linear": Linear, "boosting": Boosting, "trivial": Constant}
+    if num_classes is not None:
+        classes = (LogisticClasses, BoostedClasses, Frequencies)
+        makes = {name: functools.partial(make, num_classes) for name, make in zip(makes, classes, strict=True)}
+    targets = y.numpy() if num_classes else y.numpy().reshape(len(y), -1)
+    found: dict[str, tuple[Normal | Tensor, float]] = {}
+    for name, make in makes.items():
+        began = time.perf_counter()
+        predicted = torch.from_numpy(make().fit(known, targets, None).predict(new))
+        seconds = time.perf_counter() - began
+        if num_classes:
+            found[name] = predicted.exp(), seconds
+        else:
+            mean, variance = predicted.unbind(1) if y.dim() > 1 else predicted.squeeze(-1).unbind(1)
+            found[name] = Normal(mean, variance.sqrt(), validate_args=False), seconds
+    return found
 
 
 def linear_seconds(num_rows: int, num_columns: int, num_outputs: int) -> float:

@@ -8,13 +8,19 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold
+from torch import Tensor
 
 from .arrays import Floats
+from .model_size import NUM_EXACT_ROWS
 
 _FOLDS, _FEWEST_FOLDS = 10, 5
 _SMALLEST_VARIANCE, _SMALLEST_GAIN = 1e-4, 0.01
+_MOST_HELD_OUT = 500
+_EXTREME = 10.0
+"""Targets that are so many standard deviations from their mean."""
 _FEWEST_ROWS, _MOST_NAMES = 5, 3
 """Of how many rows the losses are compared apart, and how many reasons for these are named."""
 
@@ -57,6 +63,18 @@ def observed_means(losses: Floats, targets: Floats) -> Floats:
     count = known.sum(1)
     total: Floats = np.where(known, losses, 0.0).sum(1)
     return np.where(count > 0, total / np.maximum(count, 1), np.nan)
+
+
+def split_rows(targets: Floats, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Rows to train on, and rows on which the model is compared with others; none of a small table.
+
+    Rows with extreme targets (N, T) are trained on: parameters must have seen spikes.
+    """
+    num_rows, is_extreme = len(targets), torch.from_numpy((np.abs(targets) > _EXTREME).any(1))
+    order = torch.randperm(num_rows, generator=generator)
+    order = torch.cat([order[~is_extreme[order]], order[is_extreme[order]]])
+    count = 0 if num_rows <= NUM_EXACT_ROWS else min(num_rows // 10, _MOST_HELD_OUT)
+    return order[count:].sort().values, order[:count]
 
 
 @contextmanager

@@ -30,8 +30,7 @@ from .arrays import Floats, all_or_nothing, as_tensor, check_numbers, drawn_seed
 from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
-from .comparison import Comparison, Rows, target_losses
-from .held_out import split_rows
+from .comparison import Comparison, Rows, split_rows, target_losses
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, noise_variances
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
@@ -217,12 +216,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 comparison.on_left_out(rows, target_losses(rows, np.stack(moments, axis=1)))
             self._compare(comparison, rows)
             if self.encoder_ is not None and self.fallback_ is None:
-                comparison.warn_of_marked(self.encoder_.marks)
+                comparison.warn_of_marked(self.encoder_.encoding_.marks)
         self.model_ = model
 
     def _has_gaps(self, x: Tensor) -> Tensor:
         """Whether marked cells are missing in the rows of standardized inputs (N, d), (N,)."""
-        marks = [] if self.encoder_ is None else list(self.encoder_.marks.values())
+        marks = [] if self.encoder_ is None else list(self.encoder_.encoding_.marks.values())
         return (x[:, marks] > 0.0).any(-1)
 
     def _of_gaps(self, x: Tensor) -> Tensor:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
-from ..linalg.column_scales import compressed, expanded
+from ..linalg.column_scales import in_units, standardized
 from .arrays import Floats
 
 _MANY_COLUMNS, _SHARE = 64, 0.9
@@ -20,7 +20,7 @@ of rows, which is the most there can be, and the bulk of the column spreads over
 is then linear up to three spreads."""
 _NORMAL = 1.4826
 """The standard deviation of normal values over the median of their deviations."""
-_LARGEST, _FARTHEST = float(np.finfo(np.float64).max), 1e100
+_FARTHEST = 1e100
 """Standardized values are no farther from zero, so that distances are finite."""
 
 
@@ -62,7 +62,7 @@ class ColumnScaler(StandardScaler):
         super().fit(columns, sample_weight=sample_weight)
         is_alike = np.nanmin(columns, axis=0) == np.nanmax(columns, axis=0)
         self.scale_ = np.where(is_alike, np.where(largest > 0.0, largest / unit, 1.0), self.scale_)
-        self.limit_, self.unit_ = np.full(len(unit), np.inf), unit
+        self.limit_ = np.full(len(unit), np.inf)
         if self.compresses:
             self._take_bulk(columns)
         with np.errstate(over="ignore", under="ignore"):
@@ -72,17 +72,13 @@ class ColumnScaler(StandardScaler):
     def transform(self, X: ArrayLike, copy: bool | None = None) -> Floats:
         """Standardized columns (N, d)."""
         del copy
-        with np.errstate(over="ignore"):
-            z = (np.asarray(X, dtype=np.float64) / self.unit_ - self.mean_ / self.unit_) / (self.scale_ / self.unit_)
-        z = z if np.isinf(self.limit_).all() else self._changed(compressed, np.clip(z, -_LARGEST, _LARGEST))
+        z: Floats = standardized(torch.tensor(np.asarray(X, dtype=np.float64)), self.scales).numpy()
         return np.clip(z, -_FARTHEST, _FARTHEST)
 
     def inverse_transform(self, X: ArrayLike, copy: bool | None = None) -> Floats:
         """Columns (N, d) in their own units."""
         del copy
-        z = np.asarray(X, dtype=np.float64)
-        z = z if np.isinf(self.limit_).all() else self._changed(expanded, z)
-        values: Floats = z * self.scale_ + self.mean_
+        values: Floats = in_units(torch.tensor(np.asarray(X, dtype=np.float64)), self.scales).numpy()
         return values
 
     @property
@@ -91,10 +87,6 @@ class ColumnScaler(StandardScaler):
         has_tails = not np.isinf(self.limit_).all()
         rows = [self.mean_, self.scale_, *([self.limit_] if has_tails else [])]
         return torch.stack([torch.from_numpy(row) for row in rows])
-
-    def _changed(self, change: Any, z: Floats) -> Floats:
-        values: Floats = change(torch.from_numpy(z), torch.from_numpy(self.limit_)).numpy()
-        return values
 
     def _take_bulk(self, columns: Floats) -> None:
         """Give columns with heavy tails the median and the spread of their bulk."""

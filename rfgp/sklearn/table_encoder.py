@@ -12,30 +12,30 @@ from sklearn.utils.multiclass import type_of_target
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._support import checks, optional
+from .._support.data_frames import as_pandas
 from .arrays import Floats, all_or_nothing, check_masks, check_names
-from .frames.cells import Cells, decimal_of, read_as, recognized
-from .frames.columns import MOST_CATEGORIES, InputColumn, has_names, is_constant, learn, unseen_categories
+from .frames.cells import Cells
+from .frames.columns import MOST_CATEGORIES, InputColumn, has_names
+from .frames.encoding import Encoding, cells_of, named
 
 if TYPE_CHECKING:
     import pandas
 
-_EXPECTED = "expected a data frame with the columns of the fit"
-
 
 class TableEncoder(TransformerMixin, BaseEstimator):
-    """Columns of any kind as numbers, by the rules of ``rfgp fit``.
+    """Columns of any kind as numbers, by the rules of ``rfgp fit``; data frames are those of pandas, Polars or PyArrow.
 
     Numbers are inputs as they are, also in text such as "$69.44". Dates are days since 1970, beside year, month, day,
     weekday and hour where these vary. Text of two values is one input, text of a few values one input for each, and
     text of more values has the mean of the target in rows with the same value, beside the logarithm of their number;
     in :meth:`fit_transform` these are means of other folds. Missing cells are filled in by the median or the most
-    frequent text, and ten of them or more are marked by one more input. Columns with a single value, or with a text of
-    its own for most rows, are left out.
+    frequent text, and ten of them or more are marked by one more input. Integers under a name such as "zip" are text.
+    Columns with a single value, or with a text of its own for most rows, are left out.
 
     :param max_categories: the largest number of values of text with an input each.
 
-    After ``fit`` there are ``columns_`` (the rules), ``dropped_`` (the names of columns that are left out),
-    ``n_features_in_`` and, for data frames, ``feature_names_in_``.
+    After ``fit`` there are ``encoding_`` and ``columns_`` (the rules), ``dropped_`` (the names of columns that are left
+    out), ``n_features_in_`` and, for data frames, ``feature_names_in_``.
 
     :raises ValueError: at ``fit``, for columns that cannot be read, or without one that can be an input; at
         ``transform``, for other columns.
@@ -53,7 +53,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     (1,)
     """
 
-    columns_: tuple[InputColumn, ...]
+    encoding_: Encoding
+    _has_names: bool
 
     def __init__(self, max_categories: int = MOST_CATEGORIES) -> None:
         self.max_categories = max_categories
@@ -66,75 +67,65 @@ class TableEncoder(TransformerMixin, BaseEstimator):
     def fit_transform(self, X: ArrayLike, y: Any = None) -> Floats:
         """The numbers (N, d) of the table that the rules are learned from."""
         with all_or_nothing(self):
-            return self._fit(X, y)
-
-    def _fit(self, X: ArrayLike, y: Any) -> Floats:
-        most = checks.positive_integer("max_categories", self.max_categories)
-        frame = self._frame(X, is_first=True)
-        decimal = decimal_of(frame, "the table") or "."
-        cells = {name: recognized(frame[name], decimal) for name in frame.columns}
-        chosen = {name: held for name, held in cells.items() if _is_input(held)}
-        if not chosen and len(frame) == 1:
+            most = checks.positive_integer("max_categories", self.max_categories)
+            frame = self._frame(X, is_first=True)
+            cells, decimal = cells_of(frame)
             chosen = {name: held for name, held in cells.items() if held.kind != "empty"}
-        if not chosen:
-            raise ValueError(
-                f"expected a column that can be an input, got {', '.join(map(repr, cells))}, which are empty, have a "
-                "single value, or a text of its own for most rows; add another"
-            )
-        targets, task = _targets(y)
-        self.columns_, numbers = learn(chosen, targets, task, marks_missing=True, most_categories=most)
-        self.dropped_ = [name for name in cells if name not in chosen]
-        self._decimal, self._has_names = decimal, isinstance(X, type(frame))
+            if len(frame) > 1:
+                chosen = {name: held for name, held in chosen.items() if not held.is_constant and not has_names(held)}
+            if not chosen:
+                raise ValueError(
+                    f"expected a column that can be an input, got {', '.join(map(repr, cells))}, which are empty, have "
+                    "a single value, or a text of its own for most rows; add another"
+                )
+            self.encoding_, numbers = Encoding.learned(chosen, *_targets(y), most, decimal=decimal)
+            self.dropped_ = [name for name in cells if name not in chosen]
         return numbers
+
+    @property
+    def columns_(self) -> tuple[InputColumn, ...]:
+        """The rules of the columns."""
+        return self.encoding_.columns
 
     def transform(self, X: ArrayLike) -> Floats:
         """The numbers (N, d) of a table with the same columns."""
-        cells = self._cells(X)
-        return np.concatenate([column.encoded(cells[column.name], impute=True) for column in self.columns_], axis=-1)
+        return self.encoding_.inputs(self._cells(X))
 
     def unseen(self, X: ArrayLike) -> list[str]:
         """The categories of every row that the first table did not have, such as "region=West"; else ""."""
-        return unseen_categories([column for column in self.columns_ if column.kind == "text"], self._cells(X))
+        return self.encoding_.unseen(self._cells(X))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """The names of the inputs (d,)."""
         check_is_fitted(self)
-        return np.array([name for column in self.columns_ for name in column.names], dtype=object)
-
-    @property
-    def marks(self) -> dict[str, int]:
-        """The places of the inputs that mark missing cells, by their names, such as "price is missing"."""
-        names = [(name, rule.marks_missing and name == rule.names[-1]) for rule in self.columns_ for name in rule.names]
-        return {name: place for place, (name, is_mark) in enumerate(names) if is_mark}
+        return np.array(self.encoding_.input_names, dtype=object)
 
     def _cells(self, X: ArrayLike) -> dict[str, Cells]:
         check_is_fitted(self)
-        frame = self._frame(X, is_first=False)
-        absent = [rule.name for rule in self.columns_ if rule.name not in frame.columns]
-        if absent and not self._has_names:
-            raise ValueError("expected an array, as in the fit, got a data frame; pass frame.to_numpy()")
-        if absent:
-            raise ValueError(
-                f"{_EXPECTED}, got none named {', '.join(map(repr, absent))}; pass the table under its names"
-            )
-        mark = decimal_of(frame, "the table", self._decimal) or "."
-        rules = self.columns_
-        return {rule.name: read_as(frame[rule.name], rule.kind, mark, rule.date_format, rule.unit) for rule in rules}
+        return self.encoding_.cells(self._frame(X, is_first=False))
 
     def _frame(self, X: Any, is_first: bool) -> pandas.DataFrame:
-        """A table as a data frame with names of columns that are strings."""
+        """A table as a data frame with names of columns."""
         pandas = optional.require("pandas", "pandas", "TableEncoder")
         check_masks(X, "X")
-        if not isinstance(X, pandas.DataFrame):
-            if not is_first and self._has_names:
-                raise ValueError(f"{_EXPECTED}, got {type(X).__name__}; make a data frame of it, with their names")
+        X = as_pandas(X)
+        has_names = isinstance(X, pandas.DataFrame)
+        self._has_names = has_names if is_first else self._has_names
+        if has_names and not self._has_names:
+            raise ValueError("expected an array, as in the fit, got a data frame; pass frame.to_numpy()")
+        if not has_names and self._has_names:
+            raise ValueError(
+                f"expected a data frame with the columns of the fit, got {type(X).__name__}; make a data frame of it, "
+                "with their names"
+            )
+        if not has_names:
             X = pandas.DataFrame(validate_data(self, X, reset=is_first, dtype=None, ensure_all_finite="allow-nan"))
             return X.rename(columns="x{}".format)
         check_names(X)
         validate_data(self, X, reset=is_first, skip_check_array=True)
         if not len(X) or not X.shape[1]:
             raise ValueError(f"expected rows and columns, got a table of shape {X.shape}; check how it was made")
-        return X.rename(columns=str).reset_index(drop=True)
+        return named(X)
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
@@ -149,10 +140,6 @@ def is_table(X: Any) -> bool:
     if not (hasattr(X, "dtypes") and hasattr(X, "columns") and hasattr(X, "isna")):
         return False
     return not all(getattr(kind, "kind", "O") in "fiu" for kind in X.dtypes) or bool(X.isna().to_numpy().any())
-
-
-def _is_input(cells: Cells) -> bool:
-    return cells.kind != "empty" and not is_constant(cells) and not has_names(cells)
 
 
 def _targets(y: Any) -> tuple[NDArray[Any] | None, str]:

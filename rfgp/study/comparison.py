@@ -17,6 +17,7 @@ from torch import Tensor
 from tqdm.auto import tqdm
 
 from .._support import checks
+from .._support.data_frames import Missing
 from ..approximation import approximate
 from ..approximation.landmarks import Landmarks
 from ..approximation.maps import drawn_maps
@@ -30,7 +31,6 @@ from .names import CANDIDATES, FIELD_KERNELS, default_methods, exact_kernel
 from .result import FILES, StudyResult, load, open_directory, training_summary
 from .runs import KernelScore
 from .tables import Table, read
-from .tables.formats import Missing
 
 NUM_FEATURES = (128, 256, 512, 1024)
 """The numbers of features that a study tries by default."""

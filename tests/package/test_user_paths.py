@@ -58,8 +58,8 @@ from rfgp.features import allocation
 from rfgp.functionals import observations
 from rfgp.models import streams
 from rfgp.passes.executor import TreeSum
+from rfgp.sklearn.frames.encoding import Encoding, InputColumn
 from rfgp.study import datasets
-from rfgp.study.tables.encoding import Encoding, InputColumn
 
 WIDTH = 16
 FILES = (*rfgp.__path__, *gpytorch.__path__, "<string>")  # the last one is that of generated methods

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import subprocess
+import sys
 import warnings
 
 import numpy as np
 import pandas
 import pytest
+from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures, TableEncoder
+from rfgp.study.tables import read
 
 ROWS = 60
 
@@ -155,3 +161,126 @@ def test_rows_with_missing_cells_that_are_predicted_badly_are_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         model.fit(table, y)
+
+
+LIBRARIES = ("polars", "pyarrow")
+
+
+def columns():
+    """Columns of every type of cells, as lists, with gaps."""
+    rng = np.random.default_rng(0)
+    day = datetime.datetime(2024, 1, 30)
+    kinds = rng.choice(["s", "m", "l"], ROWS).tolist()
+    return {
+        "area": [None, *rng.uniform(size=ROWS - 1).tolist()],
+        "rooms": [*rng.integers(1, 5, ROWS - 12).tolist(), *[None] * 12],
+        "heated": [None, *(rng.uniform(size=ROWS - 1) > 0.5).tolist()],
+        "price": [f"${value:,.2f}" for value in rng.uniform(1.0, 3000.0, ROWS)],
+        "size": [*kinds[:-1], None],
+        "day": [day + datetime.timedelta(hours=7 * hour) for hour in range(ROWS)],
+        "date": [(day + datetime.timedelta(days=number)).date() for number in range(ROWS)],
+        "tax": [decimal.Decimal(number) / 8 for number in range(ROWS)],
+    }
+
+
+def frames(library, cells, of_categories=()):
+    """A frame of another library, and the same of pandas."""
+    known = pandas.DataFrame(cells).astype(dict.fromkeys(of_categories, "category"))
+    if library == "polars":
+        polars = pytest.importorskip("polars")
+        return polars.DataFrame(cells, schema_overrides=dict.fromkeys(of_categories, polars.Categorical)), known
+    pyarrow = pytest.importorskip("pyarrow")
+    table = pyarrow.table(cells)
+    for name in of_categories:
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, table.column(name).dictionary_encode())
+    return table, known
+
+
+@pytest.mark.parametrize("names", [["area", "rooms", "heated"], ["price", "size"], ["day", "date", "tax"]])
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_frames_of_other_libraries_are_those_of_pandas(library, names):
+    cells = {name: columns()[name] for name in names}
+    other, known = frames(library, cells, [name for name in names if name == "size"])
+    encoder, y = TableEncoder().fit(known), target()
+    np.testing.assert_array_equal(TableEncoder().fit_transform(other), encoder.transform(known))
+    np.testing.assert_array_equal(encoder.transform(other), encoder.transform(known))
+    assert list(TableEncoder().fit(other).feature_names_in_) == names
+    made = {"kernel": "rbf", "random_state": 0, "max_evaluations": 2}
+    models = [RandomFeatureGPRegressor(**made).fit(frame, y) for frame in (other, known)]
+    predicted = [model.predict(frame) for model in models for frame in (other, known)]
+    for mean in predicted[1:]:
+        np.testing.assert_array_equal(mean, predicted[0])
+    for model, frame in zip(models, (other, known), strict=True):
+        model.partial_fit(frame, y + 1.0)
+        assert list(model.feature_names_in_) == names
+    np.testing.assert_array_equal(models[0].predict(known), models[1].predict(known))
+    with pytest.raises(ValueError, match="feature names"):
+        models[0].predict(frames(library, {name: cells[name] for name in names[1:]})[0])
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_numbers_of_other_libraries_have_names(library):
+    rng = np.random.default_rng(0)
+    cells = {"a": rng.normal(size=ROWS), "b": rng.normal(size=ROWS)}
+    other, known = frames(library, cells)
+    labels = np.where(cells["a"] > 0.0, "u", "v")
+    for make in (RandomFeatures(num_features=8, random_state=0), RandomFeatureGPClassifier("rbf", random_state=0)):
+        models = [clone(make).fit(frame, labels) for frame in (other, known)]
+        outcome = "transform" if hasattr(make, "transform") else "predict_proba"
+        np.testing.assert_array_equal(getattr(models[0], outcome)(other), getattr(models[1], outcome)(known))
+        assert list(models[0].feature_names_in_) == ["a", "b"]
+    targets = frames(library, {"y": target(), "z": cells["a"]})
+    several = [RandomFeatureGPRegressor("rbf", random_state=0, max_evaluations=2).fit(known, y) for y in targets]
+    np.testing.assert_array_equal(several[0].predict(known), several[1].predict(known))
+    left = [RandomFeatureGPRegressor("rbf", random_state=0, max_evaluations=2).fit(known, target()) for _ in range(2)]
+    np.testing.assert_array_equal(
+        left[0].cross_val_predict(other, target(), 5), left[1].cross_val_predict(known, target(), 5)
+    )
+
+
+def test_frames_of_numbers_need_no_pandas():
+    pytest.importorskip("polars")
+    code = """
+import sys
+
+class Without:
+    @staticmethod
+    def find_spec(name, path, target=None):
+        if name == "pandas":
+            raise ImportError(name)
+
+import polars
+sys.meta_path.insert(0, Without)
+from rfgp.sklearn import RandomFeatureGPRegressor
+numbers = polars.DataFrame({"a": [0.0, 1.0, 2.0, 3.0], "b": [1, 3, 2, 0]})
+model = RandomFeatureGPRegressor("rbf", max_evaluations=1, random_state=0).fit(numbers, [1.0, 2.0, 0.0, 1.0])
+assert model.predict(numbers).shape == (4,) and list(model.feature_names_in_) == ["a", "b"]
+try:
+    model.fit(numbers.with_columns(c=polars.Series(["u", "v", "u", "v"])), [1.0, 2.0, 0.0, 1.0])
+except ImportError as error:
+    assert "install the extra study" in str(error)
+else:
+    raise AssertionError
+"""
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_frames_that_are_not_computed_are_refused():
+    polars = pytest.importorskip("polars")
+    lazy = polars.LazyFrame({"a": [1.0, 2.0], "b": ["u", "v"]})
+    for estimator in (RandomFeatureGPRegressor(), TableEncoder(), RandomFeatures()):
+        with pytest.raises(ValueError, match=r"expected rows in memory, got a LazyFrame; pass X.collect\(\)"):
+            estimator.fit(lazy, [1.0, 2.0])
+
+
+def test_frames_and_files_are_encoded_alike(tmp_path):
+    rng = np.random.default_rng(0)
+    table = frame().assign(zip=rng.choice([10115, 20095, 50667], ROWS), y=rng.normal(size=ROWS)).drop(columns="note")
+    table["share"] = [f"{value} %" for value in rng.integers(0, 40, ROWS)]
+    table.to_csv(tmp_path / "table.csv", index=False)
+    found = read(tmp_path / "table.csv", "y")
+    encoder = TableEncoder().fit(table.drop(columns="y"), table["y"])
+    assert encoder.get_feature_names_out().tolist() == list(found.input_names)
+    np.testing.assert_array_equal(encoder.transform(table.drop(columns="y")), found.x.numpy())
+    assert encoder.encoding_.encode(table).equal(found.x) and "zip=10115" in found.input_names

@@ -5,10 +5,11 @@ import math
 import pytest
 import torch
 
-from rfgp.study.baselines import _trivial
+from rfgp.study.baselines import baselines
 
 
 def test_classes_that_are_not_seen_have_a_probability():
-    found = _trivial(None, torch.tensor([0, 0, 1]), None, torch.tensor([2, 0]), 3)
+    x = torch.tensor([[0.0], [1.0], [2.0]], dtype=torch.float64)
+    found, _ = baselines(x, torch.tensor([0, 0, 1]), x[:2], torch.tensor([2, 0]), 3)["trivial"]
     assert found.log_loss.tolist() == pytest.approx([math.log(6.0), math.log(2.0)])
     assert found.error.tolist() == [1.0, 0.0]

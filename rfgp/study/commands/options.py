@@ -6,9 +6,10 @@ import argparse
 import math
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
-from ..tables.formats import MISSING, SEPARATORS, SUFFIXES
+from ..._support.data_frames import Missing
+from ..tables.formats import SEPARATORS, SUFFIXES
 
 if TYPE_CHECKING:
     import pandas
@@ -22,7 +23,7 @@ def add_reading(parser: argparse.ArgumentParser, default_of_missing: str) -> Non
     add = parser.add_argument
     add(
         "--missing",
-        choices=MISSING,
+        choices=get_args(Missing),
         help=f"cells without a value: stop, leave out the row, or fill in (default: {default_of_missing})",
     )
     add("--separator", help=f"a character, or {', '.join(SEPARATORS)} (default: recognized)")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...sklearn.frames.cells import decimal_of, recognized
+from ...sklearn.frames.encoding import cells_of
 from ..tables.files import AS_RECOGNIZED, open_table
 
 if TYPE_CHECKING:
@@ -44,8 +44,7 @@ def read(runs: str | Path, description: str | Path, outputs: Sequence[str] | Non
 
     inputs, thresholds = _described(Path(description))
     raw = open_table(str(runs), AS_RECOGNIZED)
-    mark = decimal_of(raw.frame, raw.name, "." if raw.reading.separator == "," else None) or "."
-    cells = {str(name): recognized(raw.frame[name], mark) for name in raw.frame.columns}
+    cells, _ = cells_of(raw.frame, raw.name, usual="." if raw.reading.separator == "," else None)
     named = [*inputs, *(outputs or ()), *thresholds]
     for name in named:
         if name not in cells:

@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from ..._support import checks
+from ..._support.data_frames import as_pandas
 from ...diagnostics.sensitivity import InputDistribution, Uniform
 from ...diagnostics.sensitivity.given import distribution
 from ...diagnostics.sensitivity.inputs import default_names
@@ -38,6 +39,7 @@ class Runs:
 
 def runs_of(x: Any, y: Any, inputs: Any) -> Runs:
     """The runs from frames or arrays, or a ValueError that says what is wrong with them."""
+    x, y = as_pandas(x, "x"), as_pandas(y, "y")
     columns, x = _columns(x, "x"), _values(x, "x")
     outputs, y = _columns(y, "y"), _values(y, "y")
     if len(x) != len(y):

@@ -41,11 +41,11 @@ class Trials:
         self, table: Table, kernel: str | Kernel, transform: TargetTransform, test_share: float, seed: int
     ) -> tuple[Table, str | Kernel]:
         """The table with a kernel on levels, or with means of targets, for text of many values."""
-        from ...sklearn.frames.columns import FEWEST_LEVELS, levels, most_levels
+        from ...sklearn.frames.columns import FEWEST_LEVELS, most_levels
         from ...sklearn.kernels import kernel_of_levels
 
         each = table.with_categories(most_levels(len(table.x)))
-        groups = levels(each.encoding.columns)
+        groups = each.encoding.levels
         if not groups or isinstance(kernel, Kernel):
             return table, kernel
         means = table.with_categories(FEWEST_LEVELS - 1)
@@ -56,7 +56,7 @@ class Trials:
             y = data.y_train if data.y_train.dim() == 1 else data.y_train[:, 0]
             there = ~y.isnan()
             known = data.x_train[there], y[there]
-            densities = self._densities(*known, of_option, data.num_classes, transform, _ROWS_OF_LEVELS)
+            densities = self._densities(*known, of_option, (transform,), data.num_classes, _ROWS_OF_LEVELS)
             if bool(best.isinf().all()) or _is_better(densities, best):
                 chosen, best = (option, of_option), densities
         return chosen
@@ -71,8 +71,8 @@ class Trials:
         if all(transform.kind == "none" for transform in found):
             return ()
         if len(columns) > 1:
-            plain = self._joint_densities(x, y, kernel, tuple(TargetTransform() for _ in columns))
-            return found if _is_better(self._joint_densities(x, y, kernel, found), plain) else ()
+            plain = self._densities(x, y, kernel, tuple(TargetTransform() for _ in columns))
+            return found if _is_better(self._densities(x, y, kernel, found), plain) else ()
         return found
 
     def _transform(self, x: Tensor, y: Tensor, kernel: str | Kernel) -> TargetTransform:
@@ -82,35 +82,21 @@ class Trials:
         if len(y) < _FEWEST or not is_skewed or len(y.unique()) < _FEWEST // 2:
             return TargetTransform()
         plain, *others = TargetTransform.candidates(y)
-        best = max(others, key=lambda one: float(self._densities(x, y, kernel, None, one).mean()))
-        pair = (self._densities(x, y, kernel, None, one, has_spread=True) for one in (best, plain))
+        best = max(others, key=lambda one: float(self._densities(x, y, kernel, (one,)).mean()))
+        pair = (self._densities(x, y, kernel, (one,), has_spread=True) for one in (best, plain))
         return best if _is_better(*pair) else plain
-
-    def _joint_densities(self, x: Tensor, y: Tensor, kernel: Any, transforms: tuple[TargetTransform, ...]) -> Tensor:
-        """The mean log densities of held-out targets, (M,), by one model of all; minus infinity without time."""
-        from ...sklearn import RandomFeatureGPRegressor
-
-        if not self.deadline.allows():
-            return torch.tensor([-math.inf])
-        held, rest = _split(len(y), _ROWS)
-        estimator = RandomFeatureGPRegressor(_named(kernel), **self._settings)
-        with without_advice():
-            estimator.fit(x[rest].numpy(), transformed(y[rest], transforms).numpy())
-        mean, std = (torch.from_numpy(part) for part in estimator.predict(x[held].numpy(), return_std=True))
-        predicted = TransformedNormal(Normal(mean, std, validate_args=False), transforms)
-        return predicted.log_prob(y[held]).nanmean(-1)
 
     def _densities(
         self,
         x: Tensor,
         y: Tensor,
         kernel: Any,
-        num_classes: int | None,
-        transform: TargetTransform,
+        transforms: tuple[TargetTransform, ...],
+        num_classes: int | None = None,
         num_rows: int = _ROWS,
         has_spread: bool = False,
     ) -> Tensor:
-        """The log densities of held-out targets or labels (M,), in their units; minus infinity without time.
+        """The log densities of held-out targets, means over several, or labels (M,); minus infinity without time.
 
         :param has_spread: whether standard deviations may depend on the inputs.
         """
@@ -126,14 +112,14 @@ class Trials:
                 classes.partial_fit(inputs, y[rest].numpy(), classes=range(num_classes))
                 chances = torch.from_numpy(classes.predict_proba(new)).gather(1, y[held].unsqueeze(1))
                 return chances.squeeze(1).clamp_min(_SMALLEST).log()
-            z = transform.forward(y)
-            estimator = RandomFeatureGPRegressor(_named(kernel), **self._settings).fit(inputs, z[rest].numpy())
+            z = transformed(y[rest], transforms)
+            estimator = RandomFeatureGPRegressor(_named(kernel), **self._settings).fit(inputs, z.numpy())
             mean, std = (torch.from_numpy(part) for part in estimator.predict(new, return_std=True))
             if has_spread:
-                for spread in learned_spreads(estimator, x[rest], z[rest], tuple(range(x.shape[1])), self.deadline, 0):
+                for spread in learned_spreads(estimator, x[rest], z, tuple(range(x.shape[1])), self.deadline, 0):
                     std = std if spread is None else std * spread(x[held], mean)
-        latent = Normal(mean, std, validate_args=False)
-        return latent.log_prob(z[held]) + transform.log_slope(y[held])
+        densities = TransformedNormal(Normal(mean, std, validate_args=False), transforms).log_prob(y[held])
+        return densities.reshape(len(held), -1).nanmean(-1)
 
     @property
     def _settings(self) -> dict[str, Any]:

@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..._support import checks, optional
+from ..._support.data_frames import as_pandas
 from ...sklearn.frames.cells import MISSING_WORDS
+from ...sklearn.frames.encoding import tidy
 from . import packed, text
 from .formats import SEPARATORS, SUFFIXES, TEXT
 
@@ -83,14 +85,15 @@ class Raw:
 
 @dataclass(frozen=True)
 class Learned:
-    """How another file was read, and the names of columns that a file is to have like it."""
+    """How another file was read, the columns that a file is to have like it, and the one that tells rows apart."""
 
     reading: Reading = AS_RECOGNIZED
-    names: frozenset[str] = frozenset()
+    names: tuple[str, ...] = ()
+    index: str = ""
 
     def is_header(self, row: Sequence[Any]) -> bool:
         """Whether a row has all these names."""
-        return bool(self.names) and self.names <= set(map(_tidy, row))
+        return bool(self.names) and set(self.names) <= set(map(tidy, row))
 
 
 NOTHING_LEARNED = Learned()
@@ -98,11 +101,11 @@ NOTHING_LEARNED = Learned()
 
 def open_table(source: Any, reading: Reading, learned: Learned = NOTHING_LEARNED) -> Raw:
     """The columns of a file or a data frame."""
-    pandas = optional.require("pandas", "pandas", "tables")
+    pandas, source = optional.require("pandas", "pandas", "tables"), as_pandas(source, "source")
     if isinstance(source, pandas.DataFrame):
         return _indexed("the table", source, "a data frame")
     if not isinstance(source, str | os.PathLike):
-        raise ValueError(f"expected a path or a pandas DataFrame, got {type(source).__name__}; pass one of these")
+        raise ValueError(f"expected a path or a data frame, got {type(source).__name__}; pass one of these")
     path = Path(source)
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     is_packed = suffixes[-1:] == [".gz"]
@@ -241,7 +244,7 @@ def _under_names(
     while header is None and names is None and first < len(cells) - 1 and _is_title(cells.iloc[first]):
         first += 1
     has_header = (_has_names(cells.iloc[first : first + 2]) if header is None else header) and names is None
-    header_names = [_tidy(cell) for cell in cells.iloc[first]] if has_header else names
+    header_names = [tidy(cell) for cell in cells.iloc[first]] if has_header else names
     cells = cells.iloc[first + has_header :].reset_index(drop=True)
     if header_names is None:
         header_names = [str(place) for place in range(cells.shape[1])]
@@ -275,10 +278,6 @@ def _is_data(row: pandas.Series) -> bool:
     return any(not isinstance(cell, str) or _NO_NAME.fullmatch(cell.strip()) is not None for cell in row)
 
 
-def _tidy(cell: Any) -> str:
-    return " ".join(str(cell).split())
-
-
 def _row_names_first(cells: pandas.DataFrame, names: list[Any], name: str) -> list[Any]:
     """Names where the rows have one more cell in front, as R writes them."""
     if not names or names[-1] or not all(names[:-1]) or bool((cells.iloc[:, -1] == "").all()):
@@ -298,7 +297,7 @@ def _named(name: str, frame: pandas.DataFrame, described: str) -> Raw:
         raise ValueError(f"expected rows of data, got none in {name}; check the file")
     used: set[str] = set()
     names, repeated = [], set()
-    for place, column in enumerate(map(_tidy, frame.columns)):
+    for place, column in enumerate(map(tidy, frame.columns)):
         unique, count = column or f"unnamed {place}", 1
         while unique in used:
             repeated.add(column)

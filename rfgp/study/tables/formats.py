@@ -1,6 +1,4 @@
-"""Words for how tables are written and read."""
-
-from typing import Literal
+"""Words for how tables are written, which commands know before they import what reads them."""
 
 TEXT = (".csv", ".tsv", ".txt", ".dat")
 """How the names of text files end, with or without .gz behind it."""
@@ -9,6 +7,3 @@ SUFFIXES = (*TEXT, ".jsonl", ".ndjson", ".parquet", ".pq", ".xlsx", ".xlsm")
 WHITESPACE = " "
 SEPARATORS = {"tab": "\t", "semicolon": ";", "pipe": "|", "comma": ",", "whitespace": WHITESPACE}
 """What may be between two cells, in the order in which they are tried."""
-Missing = Literal["raise", "drop", "impute"]
-MISSING: tuple[str, ...] = ("raise", "drop", "impute")
-"""What is done about cells without a value: stop, leave out the row, or fill in."""

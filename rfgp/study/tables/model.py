@@ -14,19 +14,19 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from ..._support import checks, optional
+from ..._support.data_frames import Missing
 from ...linalg.column_scales import standardized
 from ...models import WeightSpaceGP
 from ...saving import load, save
 from ...sklearn.comparison import without_advice
-from ...sklearn.frames.columns import FEWEST_LEVELS, levels
+from ...sklearn.frames.columns import FEWEST_LEVELS
+from ...sklearn.frames.encoding import Encoding
 from ...sklearn.phases import phases
 from ...training.timing import Deadline
 from ..datasets import Dataset
 from ..datasets.base import TEST_SHARE, Task
 from .choices import Trials
-from .encoding import Encoding
-from .files import Reading, open_table
-from .formats import Missing
+from .files import Learned, Reading, open_table
 from .report import warn_of_filled
 from .scores import Scores
 from .spread import Spread, learned_spreads
@@ -49,6 +49,7 @@ class TableModel(torch.nn.Module):
 
     :param model: the fitted model, of standardized inputs and targets.
     :param encoding: makes inputs of a table.
+    :param learned: how the first table was read.
     :param task: "regression" or "classification".
     :param target_names: the names of the targets.
     :param class_names: the names of the classes.
@@ -77,6 +78,7 @@ class TableModel(torch.nn.Module):
         self,
         model: WeightSpaceGP,
         encoding: Encoding,
+        learned: Learned,
         task: Task,
         target_names: tuple[str, ...],
         class_names: tuple[str, ...],
@@ -87,7 +89,7 @@ class TableModel(torch.nn.Module):
         spreads: Sequence[Spread | None] = (),
     ) -> None:
         super().__init__()
-        self.model, self.encoding, self.task = model, encoding, task
+        self.model, self.encoding, self.learned, self.task = model, encoding, learned, task
         self.target_names, self.class_names = target_names, class_names
         self.scores, self.fit_seconds, self.transforms = scores, fit_seconds, transforms
         self.spreads = torch.nn.ModuleDict({str(place): one for place, one in enumerate(spreads) if one is not None})
@@ -125,7 +127,7 @@ class TableModel(torch.nn.Module):
         """
         checks.instance("table", table, Table, "a table", "read it with rfgp.study.tables.read")
         began = time.perf_counter()
-        _prediction_names(table.target_names, table.class_names, table.encoding.index)
+        _prediction_names(table.target_names, table.class_names, table.learned.index)
         deadline = Deadline.after(None if time_limit is None else checks.positive("time_limit", time_limit))
         trials = Trials(deadline.share(_SHARE_OF_TRIALS))
         with phases(_PHASES, verbose) as bar:
@@ -140,7 +142,7 @@ class TableModel(torch.nn.Module):
             limit = deadline.share(_SHARE_OF_FIT).limit
             estimator = _estimator(data, kernel, num_features, limit, seed, transforms)
             bar.begin("noise")
-            of_levels = {column for group in levels(table.encoding.columns) for column in group}
+            of_levels = {column for group in table.encoding.levels for column in group}
             columns = tuple(column for column in range(data.x_train.shape[1]) if column not in of_levels)
             spreads = (
                 ()
@@ -153,6 +155,7 @@ class TableModel(torch.nn.Module):
             made = cls(
                 estimator.model_,
                 table.encoding,
+                table.learned,
                 data.task,
                 table.target_names,
                 table.class_names,
@@ -176,7 +179,7 @@ class TableModel(torch.nn.Module):
         for column in self.encoding.columns:
             if column.codes:
                 lines.append(f"note: {column.name} has the means of the target in rows with the same value")
-        for group in levels(self.encoding.columns):
+        for group in self.encoding.levels:
             name = self.encoding.input_names[group[0]].partition("=")[0]
             lines.append(f"note: {name} has a random effect for each of its {len(group)} values")
         for place in self.spreads:
@@ -235,7 +238,7 @@ class TableModel(torch.nn.Module):
     ) -> pandas.DataFrame:
         """Predictions for the rows of a table with the same columns of inputs.
 
-        :param source: a path or a pandas DataFrame, see :func:`rfgp.study.tables.read`.
+        :param source: a path or a data frame, see :func:`rfgp.study.tables.read`.
         :param level: the probability that a new observation is in its interval.
         :param missing: "raise", "drop" (empty predictions) or "impute"; default: as in the table that was learned from.
         :returns: for every row its identifier, if known, and means, standard deviations and ends of intervals, or
@@ -246,9 +249,9 @@ class TableModel(torch.nn.Module):
         """
         pandas = optional.require("pandas", "pandas", "tables")
         checks.share("level", level)
-        raw = open_table(source, Reading(separator, decimal, header, sheet), self.encoding.learned)
+        raw = open_table(source, Reading(separator, decimal, header, sheet), self.learned)
         cells = self.encoding.cells(raw.frame, decimal=decimal)
-        x = self.encoding.inputs(cells, missing)
+        x = torch.from_numpy(self.encoding.inputs(cells, missing))
         warn_of_filled(cells, x)
         is_whole = ~x.isnan().any(-1)
         columns = self._columns(x[is_whole], level) if bool(is_whole.any()) else {}
@@ -256,14 +259,14 @@ class TableModel(torch.nn.Module):
         predictions = pandas.DataFrame(columns, index=places).reindex(range(len(x)))
         if self.encoding.categorical:
             predictions["unseen"] = self.encoding.unseen(cells)
-        if self.encoding.index in raw.frame.columns:
-            predictions.insert(0, self.encoding.index, raw.frame[self.encoding.index], allow_duplicates=True)
+        if (index := self.learned.index) in raw.frame.columns:
+            predictions.insert(0, index, raw.frame[index], allow_duplicates=True)
         return predictions.set_index(source.index) if isinstance(source, pandas.DataFrame) else predictions
 
     def _columns(self, x: Tensor, level: float) -> dict[str, Any]:
         """The columns of predictions by name."""
         predicted = self.distribution(x)
-        names = _prediction_names(self.target_names, self.class_names, self.encoding.index)
+        names = _prediction_names(self.target_names, self.class_names, self.learned.index)
         if isinstance(predicted, Tensor):
             best = [self.class_names[code] for code in predicted.argmax(-1).tolist()]
             return dict(zip(names, (best, *predicted.mT.numpy()), strict=True))

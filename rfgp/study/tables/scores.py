@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Normal
 
 from ... import diagnostics
 from ..._support import checks
+from ...sklearn.baselines import baselines
 from ..datasets import Dataset
 from .target_transform import TransformedNormal
 
@@ -20,11 +20,11 @@ LEVEL = 0.95
 
 
 class Other(NamedTuple):
-    """The errors of another model, and its log losses of classes."""
+    """The errors and negative log densities of another model."""
 
     name: str
     error: tuple[float, ...]
-    nlpd: tuple[float, ...] = ()
+    nlpd: tuple[float, ...]
 
 
 Others = tuple[Other, ...]
@@ -72,36 +72,18 @@ class Scores:
 
         :param of_others: the same rows with the inputs that other models have; default: those of the data set.
         """
-        others = _others(data if of_others is None else of_others)
-        if isinstance(predicted, Tensor):
-            return cls._of_classes(data, predicted, others)
-        y = data.y_test
-        train = data.y_train
-        center = train.nanmean(0)
-        trivial = Normal(center, (train - center).square().nanmean(0).sqrt(), validate_args=False)
-        tail = torch.tensor(0.5 - 0.5 * LEVEL, dtype=y.dtype)
-        inside = ((predicted.icdf(tail) <= y) & (y <= predicted.icdf(1.0 - tail))).double()
-        return cls(
-            len(y),
-            _each((predicted.mean - y).square(), y, torch.sqrt),
-            _each(-predicted.log_prob(y), y),
-            _each(inside, y),
-            _each((center - y).square(), y, torch.sqrt),
-            _each(-trivial.log_prob(y), y),
-            others,
-            _by_quarter(inside, y, predicted.mean),
-        )
-
-    @classmethod
-    def _of_classes(cls, data: Dataset, probabilities: Tensor, others: Others) -> Self:
-        counts = torch.bincount(data.y_train, minlength=probabilities.shape[-1]).double() + 1.0
-        trivial = (counts / counts.sum()).expand_as(probabilities)
-        scores = [
-            float(score(chances, data.y_test))
-            for chances in (probabilities, trivial)
-            for score in (diagnostics.error_rate, diagnostics.classification_mnll)
-        ]
-        return cls(len(data.y_test), (scores[0],), (scores[1],), (), (scores[2],), (scores[3],), others)
+        y, rows = data.y_test, data if of_others is None else of_others
+        found = baselines(rows.x_train, rows.y_train, rows.x_test, rows.num_classes)
+        others = {name: Other(name, *_measured(of_name, y)) for name, (of_name, _) in found.items()}
+        trivial = others.pop("trivial")
+        coverage: tuple[float, ...] = ()
+        quarters: tuple[tuple[float, ...], ...] = ()
+        if not isinstance(predicted, Tensor):
+            tail = torch.tensor(0.5 - 0.5 * LEVEL, dtype=y.dtype)
+            inside = ((predicted.icdf(tail) <= y) & (y <= predicted.icdf(1.0 - tail))).double()
+            coverage, quarters = _each(inside, y), _by_quarter(inside, y, predicted.mean)
+        own = _measured(predicted, y)
+        return cls(len(y), *own, coverage, trivial.error, trivial.nlpd, tuple(others.values()), quarters)
 
     def table(self, names: tuple[str, ...]) -> str:
         """The scores in plain text, by the names of the targets."""
@@ -112,7 +94,7 @@ class Scores:
         for place, name in enumerate(names):
             of = f" of {name}" if len(names) > 1 else ""
             others = [f"{other.error[place]:.4g}" for other in self.others]
-            densities = [f"{other.nlpd[place]:.4g}" if other.nlpd else "" for other in self.others]
+            densities = [f"{other.nlpd[place]:.4g}" for other in self.others]
             none = [""] * len(self.others)
             lines.append((f"{error}{of}", f"{self.error[place]:.4g}", *others, f"{self.trivial_error[place]:.4g}"))
             lines.append((f"NLPD{of}", f"{self.nlpd[place]:.4g}", *densities, f"{self.trivial_nlpd[place]:.4g}"))
@@ -126,7 +108,8 @@ class Scores:
         widths = [max(len(line[place]) for line in lines) for place in range(len(titles))]
         padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
         table = "\n".join("  ".join(cells).rstrip() for cells in padded)
-        better = [name for name, errors, _ in (*self.others, Other("a prediction without inputs", self.trivial_error))
+        trivial = Other("a prediction without inputs", self.trivial_error, self.trivial_nlpd)
+        better = [name for name, errors, _ in (*self.others, trivial)
                   if all(other < own for other, own in zip(errors, self.error, strict=True))]  # fmt: skip
         return table + (
             f"\nnote: {' and '.join(better)} predict{'s' if len(better) == 1 else ''} these rows better"
@@ -146,35 +129,11 @@ def _by_quarter(inside: Tensor, y: Tensor, mean: Tensor) -> tuple[tuple[float, .
     return tuple(found)
 
 
-def _others(data: Dataset) -> Others:
-    """Errors of a linear model and of boosting for the test rows, of every target."""
-    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-    from sklearn.linear_model import LogisticRegression, Ridge
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    x, new = data.x_train.numpy(), data.x_test.numpy()
-    if data.num_classes:
-        made = ("linear", LogisticRegression()), ("boosting", HistGradientBoostingClassifier(random_state=0))
-    else:
-        made = ("linear", Ridge()), ("boosting", HistGradientBoostingRegressor(random_state=0))
-    targets = [column.unbind(-1) if column.dim() == 2 else (column,) for column in (data.y_train, data.y_test)]
-    found = []
-    for name, model in made:
-        errors, losses = [], []
-        for train, test in zip(*targets, strict=True):
-            known, wanted = (~torch.isnan(column) for column in (train, test))
-            fitted = make_pipeline(StandardScaler(), model).fit(x[known.numpy()], train[known].numpy())
-            predicted = torch.from_numpy(fitted.predict(new[wanted.numpy()]))
-            if data.num_classes:
-                errors.append(float((predicted != test).double().mean()))
-                chances = np.zeros((len(new), data.num_classes))
-                chances[:, fitted.classes_] = fitted.predict_proba(new)
-                losses.append(float(diagnostics.classification_mnll(torch.from_numpy(chances), test)))
-            else:
-                errors.append(float((predicted - test[wanted]).square().mean().sqrt()))
-        found.append(Other(name, tuple(errors), tuple(losses)))
-    return tuple(found)
+def _measured(predicted: Any, y: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """The errors and negative log densities of distributions (M,) or (M, T), or of probabilities (M, C), per target."""
+    if isinstance(predicted, Tensor):
+        return (float(diagnostics.error_rate(predicted, y)),), (float(diagnostics.classification_mnll(predicted, y)),)
+    return _each((predicted.mean - y).square(), y, torch.sqrt), _each(-predicted.log_prob(y), y)
 
 
 def _each(values: Tensor, y: Tensor, of_mean: Callable[[Tensor], Tensor] = lambda mean: mean) -> tuple[float, ...]:

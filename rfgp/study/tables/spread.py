@@ -18,6 +18,8 @@ _MEAN = 2.0 ** (1.0 / 3.0) * math.gamma(5.0 / 6.0) / math.sqrt(math.pi)
 _LOWEST, _HIGHEST = 0.2, 5.0
 _MOST_ROWS, _FEWEST_ROWS, _GAIN = 2000, 200, 0.02
 """How many rows the factor is learned from, and the nats per row that it has to gain on others."""
+_FOLDS = 10
+"""Of rows whose means are predicted together: one by all other rows would tell the error of a row among equal ones."""
 
 
 class Spread(torch.nn.Module):
@@ -87,6 +89,7 @@ def learned_spreads(
     """Factors for targets (N,) or (N, T), by the errors of an estimator at training rows that are left out."""
     if not deadline.allows():
         return []
-    mean, deviation = (torch.from_numpy(part) for part in estimator.cross_val_predict(x, y, return_std=True))
-    parts = [part.reshape(len(y), -1).unbind(-1) for part in (mean, (y - mean) / deviation)]
+    left_out, deviation = (torch.from_numpy(part) for part in estimator.cross_val_predict(x, y, return_std=True))
+    mean = torch.from_numpy(estimator.cross_val_predict(x, y, _FOLDS))
+    parts = [part.reshape(len(y), -1).unbind(-1) for part in (mean, (y - left_out) / deviation)]
     return [Spread.learned(x, center, errors, columns, deadline, seed) for center, errors in zip(*parts, strict=True)]

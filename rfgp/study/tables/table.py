@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..._support import checks
+from ..._support.data_frames import Missing
 from ...sklearn.frames.cells import WRONG, Cells, decimal_of, read_as, recognized
-from ...sklearn.frames.columns import is_constant, learn
+from ...sklearn.frames.encoding import Encoding
+from ...sklearn.frames.problems import bad_cells, several, shown
 from ..datasets import Dataset
 from ..datasets.base import Scaling, Task, split
-from .encoding import Encoding, roles_of
-from .files import Raw, Reading, open_table
-from .formats import MISSING, Missing
-from .report import Column, bad_cells, column_of, printed, same_columns, same_rows, several, shown
+from .files import Learned, Raw, Reading, open_table
+from .report import Column, column_of, printed, same_columns, same_rows
+from .roles import roles_of
 from .targets import check_frequent, known_rows, targets_of
 
 if TYPE_CHECKING:
@@ -39,11 +40,11 @@ class Table:
     :param x: inputs (N, d), float64.
     :param y: targets (N,), or (N, T) for T of them, float64, with NaN where one of several is missing, or class numbers
         (N,), int64; None without a target.
-    :param input_names: the d names of the inputs; a category has that of its column, =, and its value.
     :param target_names: the names of the targets.
     :param task: "regression" or "classification"; None without a target.
     :param class_names: the names of the classes, in the order of their numbers.
     :param encoding: makes inputs of another table with the same columns.
+    :param learned: how the file was read, and the column that tells rows apart.
     :param columns: what there is to say about every column of the table.
     :param notes: what there is to say about the whole of it.
     :param rows: the rows of the table that are in x and y, (N,), from 0.
@@ -60,16 +61,21 @@ class Table:
     name: str
     x: Tensor
     y: Tensor | None
-    input_names: tuple[str, ...]
     target_names: tuple[str, ...]
     task: Task | None
     class_names: tuple[str, ...]
     encoding: Encoding
+    learned: Learned
     columns: tuple[Column, ...]
     notes: tuple[str, ...]
     rows: NDArray[np.int64]
     format: str
     cells: Mapping[str, Cells]
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The d names of the inputs; a category has that of its column, =, and its value."""
+        return self.encoding.input_names
 
     def report(self) -> str:
         """What there is to say about the columns, in plain text."""
@@ -124,10 +130,10 @@ class Table:
         """The table with an input for each of up to ``most`` categories of a column, and means of targets for more."""
         if self.y is None or self.task is None:
             raise ValueError("expected a table with a target, got none; read it with target=")
-        marks = self.encoding.missing == "impute"
-        rules, x = learn(self.cells, self.y.numpy(), self.task, marks_missing=marks, most_categories=most)
-        encoding = replace(self.encoding, columns=rules)
-        return replace(self, x=torch.from_numpy(x), input_names=encoding.input_names, encoding=encoding)
+        known = self.encoding
+        settings: dict[str, Any] = {"missing": known.missing, "decimal": known.decimal, "words": known.words}
+        encoding, x = Encoding.learned(self.cells, self.y.numpy(), self.task, most, **settings)
+        return replace(self, x=torch.from_numpy(x), encoding=encoding)
 
 
 def read(
@@ -160,7 +166,7 @@ def read(
     marks ten such cells or more by one more input; "raise" counts them, and "drop" leaves their rows out. Where a tenth
     of a target of text is such a word, it may be a class, and ``missing_values`` has to say what is missing.
 
-    :param source: a path, or a pandas DataFrame.
+    :param source: a path, or a data frame of pandas, Polars or PyArrow.
     :param target: the name or the index of the column of the target, or several ones, also as "a,b"; default: none.
     :param task: "regression" or "classification"; default: classification for text, booleans and few integers.
     :param missing: "impute", "raise" or "drop".
@@ -180,13 +186,12 @@ def read(
     >>> table.x.tolist(), table.input_names
     ([[2.0, 1.0], [3.0, 0.0], [2.5, 1.0]], ('rooms', 'heated=yes'))
     """
-    checks.choice("missing", missing, MISSING)
+    checks.choice("missing", missing, get_args(Missing))
     if task is not None:
         checks.choice("task", task, get_args(Task))
     given = None if missing_values is None else tuple(missing_values)
     wanted = Reading(separator, decimal, header, sheet, missing_values=given)
-    words = wanted.missing_words
-    raw = open_table(source, wanted)
+    raw, words = open_table(source, wanted), wanted.missing_words
     targets = _columns(raw, target, "the target") if target is not None else []
     dropped, kept = _columns(raw, drop, "a column to drop"), _columns(raw, keep, "a column to keep")
     both = [name for name in targets if name in dropped]
@@ -196,7 +201,7 @@ def read(
     usual = "." if raw.reading.separator == "," else None
     found_mark = decimal_of(looked_at, raw.name, usual) if decimal is None else decimal
     mark = found_mark or "."
-    of_targets = {name: _recognized(looked_at[name], mark, words) for name in targets}
+    of_targets = {name: recognized(looked_at[name], mark, words) for name in targets}
     if task == "classification":
         of_targets = {name: _labels(looked_at[name], held, mark, words) for name, held in of_targets.items()}
     if missing_values is None:
@@ -204,7 +209,7 @@ def read(
     known, without = known_rows(of_targets, len(looked_at), missing, raw.name)
     looked_at = looked_at if not without else looked_at.iloc[known]
     cells = {
-        name: of_targets[name].taken(known) if name in of_targets else _recognized(looked_at[name], mark, words)
+        name: of_targets[name].taken(known) if name in of_targets else recognized(looked_at[name], mark, words)
         for name in looked_at.columns
     }
     roles = roles_of(cells, targets, kept, raw.index, known)
@@ -213,16 +218,16 @@ def read(
     columns = {name: column_of(name, of_targets.get(name, cells[name]), roles.get(name, "input")) for name in cells}
     taken = {name: cells[name].taken(rows) for name in (*inputs, *targets)}
     for name in inputs:
-        if is_constant(taken[name]):
+        if taken[name].is_constant:
             columns[name] = replace(columns[name], role="constant")
     chosen = {name: taken[name] for name in inputs if columns[name].role == "input"}
     if not chosen:
         named = ", ".join(f"{column.name!r} ({column.role})" for column in list(columns.values())[:_MOST_NAMED])
         raise ValueError(f"expected a column of {raw.name} that can be an input, got {named}; add one")
-    index = [name for name, role in roles.items() if role == "index"]
     y, found_task, classes = targets_of({name: taken[name] for name in targets}, task, raw.name)
-    rules, x = learn(chosen, None if y is None else y.numpy(), found_task or "", marks_missing=missing == "impute")
-    encoding = Encoding(rules, missing, "".join(index), replace(raw.reading, decimal=found_mark, missing_values=given))
+    numbers = None if y is None else y.numpy()
+    encoding, x = Encoding.learned(chosen, numbers, found_task or "", missing=missing, decimal=found_mark, words=words)
+    index = "".join(name for name, role in roles.items() if role == "index")
     for name, other in same_columns({name: cells[name] for name in (*inputs, *targets)}).items():
         columns[name] = replace(columns[name], duplicate_of=other)
     again = same_rows(looked_at[[*inputs, *targets]])
@@ -231,11 +236,11 @@ def read(
         raw.name,
         torch.from_numpy(x),
         y,
-        encoding.input_names,
         tuple(targets),
         found_task,
         classes,
         encoding,
+        Learned(raw.reading, tuple(chosen), index),
         tuple(columns.get(name, Column(name, "", 0, 0, "", "dropped")) for name in raw.frame.columns),
         (*raw.notes, *without, *notes, *([again] if again else []), *_notes(list(columns.values()))),
         known[rows],
@@ -277,20 +282,9 @@ def _column(raw: Raw, names: list[str], wanted: Any, what: str) -> str:
     )
 
 
-_CODES = re.compile("(?:.*[ _.-])?(?:zip|zip[ _-]?codes?|post[ _-]?codes?|postal[ _-]?codes?|plz)", re.IGNORECASE)
-"""Names of columns whose numbers are names of places."""
-
-
-def _recognized(column: pandas.Series, decimal: str, words: tuple[str, ...]) -> Cells:
-    """The cells of a column, as what most of them are, or as text under the name of a code."""
-    cells = recognized(column, decimal, words)
-    is_code = cells.kind == "integer" and _CODES.fullmatch(str(column.name)) is not None
-    return read_as(column, "text", decimal, "", words=words) if is_code else cells
-
-
 def _labels(column: pandas.Series, cells: Cells, decimal: str, words: tuple[str, ...]) -> Cells:
     """A column of labels, as text where some of them are no numbers."""
-    return read_as(column, "text", decimal, "", words=words) if bool((cells.states == WRONG).any()) else cells
+    return read_as(column, "text", decimal=decimal, words=words) if bool((cells.states == WRONG).any()) else cells
 
 
 def _rows(

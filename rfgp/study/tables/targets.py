@@ -10,10 +10,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ..._support.data_frames import Missing
 from ...sklearn.frames.cells import MISSING, Cells
+from ...sklearn.frames.problems import several, shown
 from ..datasets.base import Task, typed_targets
-from .formats import Missing
-from .report import several, shown
 
 _FREQUENT = 0.1
 """The share of cells of a target from which on a word for missing cells has to be explained."""

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..._support import optional
+from ...sklearn.frames.problems import several
 from .formats import SEPARATORS, WHITESPACE
-from .report import several
 
 if TYPE_CHECKING:
     import pandas

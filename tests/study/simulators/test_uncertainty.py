@@ -20,6 +20,7 @@ from rfgp.study.simulators.emulator import Emulator
 from rfgp.study.simulators.limits import Limits
 from rfgp.study.simulators.parameters import LogPosterior, learned
 from rfgp.study.simulators.process import Parameters, Process, covariance
+from rfgp.study.simulators.runs import runs_of
 
 LOW, HIGH = np.array([1e9, 0.001, -2.0]), np.array([3e9, 0.003, 2.0])
 INPUTS = {"modulus": "uniform(1e9, 3e9)", "width": stats.norm(0.002, 0.0003)}
@@ -339,3 +340,12 @@ def test_files_and_the_command(small_defaults, tmp_path, capsys, monkeypatch):
 def test_what_is_refused(change, words):
     with pytest.raises(ValueError, match=words.replace("?", r"\?")):
         rfgp.study.uncertainty(*change(*table(20)))
+
+
+def test_runs_of_other_libraries_are_those_of_pandas():
+    polars = pytest.importorskip("polars")
+    x, y = table(20)
+    known = runs_of(x, y, INPUTS)
+    found = runs_of(polars.from_pandas(x), polars.from_pandas(y), INPUTS)
+    assert torch.equal(found.x, known.x) and torch.equal(found.y, known.y)
+    assert list(found.inputs) == list(known.inputs) and found.outputs == known.outputs

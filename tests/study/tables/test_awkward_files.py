@@ -12,8 +12,8 @@ import pandas
 import pytest
 import torch
 
+from rfgp.sklearn.frames.encoding import Encoding
 from rfgp.study.tables import read
-from rfgp.study.tables.encoding import Encoding
 
 ROWS = 30
 X = np.random.default_rng(0).normal(size=(ROWS, 3)).round(3)
@@ -160,7 +160,7 @@ def test_constants_duplicates_and_indices(file):
     table = read(path, "y")
     assert table.input_names == ("a", "a again")
     known = {"unnamed 0": "index", "a": "input", "k": "constant", "a again": "input", "empty": "empty", "y": "target"}
-    assert roles(table) == known and table.encoding.index == "unnamed 0"
+    assert roles(table) == known and table.learned.index == "unnamed 0"
     assert table.columns[3].duplicate_of == "a"
     assert table.notes == (
         "1 row with all the values of an earlier one, the first of them row 30",
@@ -186,7 +186,7 @@ def test_rows_without_a_target_decide_nothing_of_columns(file, missing):
     assert torch.equal(found.x, expected.x) and torch.equal(found.y, expected.y)
     assert [column.values for column in found.columns] == [column.values for column in expected.columns]
     assert found.notes == ("3 rows without a target left out", *expected.notes) and found.columns[-1].num_missing == 3
-    assert found.rows.tolist() == [*range(9), *range(11, ROWS + 2)] and found.encoding.index == "n"
+    assert found.rows.tolist() == [*range(9), *range(11, ROWS + 2)] and found.learned.index == "n"
     with pytest.raises(ValueError, match=r"expected a known target in some rows of table\.csv, got none of 30"):
         read(file(lines("a,y", A, [""] * (ROWS - 1) + ["NA"])), "y", missing=missing)
 
@@ -364,7 +364,7 @@ def test_a_frequent_word_for_missing_cells_in_a_target_asks(file):
             reads()
         table = reads(missing_values=["NaN", "NA"])
         assert table.class_names == ("None", "minor") and len(table.x) == 29
-        assert Encoding.from_json(json.loads(json.dumps(table.encoding.to_json()))).reading.missing_words == (
+        assert Encoding.from_json(json.loads(json.dumps(table.encoding.to_json()))).words == (
             "nan",
             "na",
         )

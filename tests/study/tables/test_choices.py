@@ -7,9 +7,10 @@ import pandas
 import torch
 
 import rfgp
+from rfgp.sklearn import RandomFeatureGPRegressor
 from rfgp.sklearn.kernels import kernel_of_levels
 from rfgp.study.tables import TableModel, choices, read
-from rfgp.study.tables.spread import Spread
+from rfgp.study.tables.spread import Spread, learned_spreads
 from rfgp.training.timing import NEVER
 
 
@@ -53,3 +54,12 @@ def test_a_factor_of_deviations_is_learned_where_errors_grow():
     spread = Spread.learned(x, x[:, 1], truth * z, (0,), NEVER, 0)
     assert spread is not None and float((spread(x, x[:, 1]) / truth).log().square().mean().sqrt()) < 0.3
     assert Spread.learned(x, x[:, 1], z, (0,), NEVER, 0) is None
+
+
+def test_rows_that_come_again_do_not_tell_their_errors():
+    """The prediction of a row by the others with its inputs is high where the row is low."""
+    rng = np.random.default_rng(0)
+    x = torch.from_numpy(rng.choice(4, size=(320, 1), p=[0.5, 0.3, 0.15, 0.05]).astype(float))
+    y = torch.tensor([1.0, 1.0, 6.0, 4.0]).double()[x[:, 0].long()] + torch.from_numpy(0.1 * rng.normal(size=320))
+    estimator = RandomFeatureGPRegressor("rbf", random_state=0).fit(x.numpy(), y.numpy())
+    assert learned_spreads(estimator, x, y, (0,), NEVER, 0) == [None]

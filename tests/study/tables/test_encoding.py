@@ -10,8 +10,8 @@ import pandas
 import pytest
 import torch
 
+from rfgp.sklearn.frames.encoding import Encoding
 from rfgp.study.tables import read
-from rfgp.study.tables.encoding import Encoding
 
 FRAME = pandas.DataFrame(
     {

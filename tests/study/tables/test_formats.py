@@ -58,6 +58,16 @@ def test_a_file_is_read_as_its_data_frame(tmp_path, name):
     assert [column.num_missing for column in found.columns] == [0, 10, 10, 0, 0, 0]
 
 
+@pytest.mark.parametrize("library", ["polars", "pyarrow"])
+def test_frames_of_other_libraries_are_read_as_those_of_pandas(library):
+    known = frame().astype({"rooms": "float64", "color": "str"}).replace({"color": {"nan": None}})
+    other = pytest.importorskip("pyarrow").Table.from_pandas(known)
+    other = pytest.importorskip("polars").from_arrow(other) if library == "polars" else other
+    found, expected = read(other, "price"), read(known, "price")
+    assert torch.equal(found.x, expected.x) and found.input_names == expected.input_names
+    assert torch.equal(found.encoding.encode(other), expected.x) and found.report() == expected.report()
+
+
 def test_sheets(tmp_path):
     path = tmp_path / "book.xlsx"
     with pandas.ExcelWriter(path) as book:
@@ -74,8 +84,8 @@ def test_sheets(tmp_path):
 def test_an_index_of_a_frame_tells_rows_apart():
     named = frame()[["size", "price"]].set_axis([f"h{i}" for i in range(ROWS)])
     table = read(named, "price")
-    assert table.input_names == ("size",) and table.encoding.index == "row names"
-    assert read(named.rename_axis("house"), "price").encoding.index == "house"
+    assert table.input_names == ("size",) and table.learned.index == "row names"
+    assert read(named.rename_axis("house"), "price").learned.index == "house"
 
 
 def test_frames_that_are_refused():
@@ -87,7 +97,7 @@ def test_frames_that_are_refused():
         read(frame()[:0], "price")
     with pytest.raises(ValueError, match="expected a table with one index, got several levels"):
         read(frame().set_index(["color", "rooms"]), "price")
-    with pytest.raises(ValueError, match="expected a path or a pandas DataFrame, got ndarray"):
+    with pytest.raises(ValueError, match="expected a path or a data frame, got ndarray"):
         read(np.zeros((3, 2)), 0)
 
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import StandardScaler
 from torch.distributions import Normal
 
+from rfgp.sklearn.baselines import baselines
 from rfgp.study.tables.model import TableModel
-from rfgp.study.tables.scores import _others
 from rfgp.study.tables.table import _column
 from rfgp.study.tables.target_transform import TargetTransform, TransformedNormal
 
@@ -22,26 +22,22 @@ def test_other_models_are_fitted_to_every_target_where_it_is_known(num_targets):
     y = np.stack([x[:, 0], x[:, 1] - x[:, 2]], axis=-1) + noise
     y[::5, 1], y[1::7, 0] = np.nan, np.nan
     y = y[:, 0] if num_targets == 1 else y
-    tables = {"x_train": x[:40], "x_test": x[40:], "y_train": y[:40], "y_test": y[40:]}
-    found = _others(
-        SimpleNamespace(num_classes=None, **{name: torch.from_numpy(part) for name, part in tables.items()})
-    )
-    assert [other.name for other in found] == ["linear", "boosting"]
-    wanted, columns = [], y.reshape(60, -1).T
-    for column in columns:
-        known = ~np.isnan(column)
-        train, test = known & (np.arange(60) < 40), known & (np.arange(60) >= 40)
-        scaler = StandardScaler().fit(x[train])
-        predicted = Ridge().fit(scaler.transform(x[train]), column[train]).predict(scaler.transform(x[test]))
-        wanted.append(np.sqrt(np.mean((predicted - column[test]) ** 2)))
-    assert found[0].error == pytest.approx(wanted) and found[0].nlpd == ()
-    assert len(found[1].error) == num_targets
+    found = baselines(*map(torch.from_numpy, (x[:40], y[:40], x[40:])), None)
+    assert list(found) == ["linear", "boosting", "trivial"]
+    means = found["linear"][0].mean.reshape(20, -1).numpy()
+    scaler = StandardScaler().fit(x[:40])
+    for column, mean in zip(y.reshape(60, -1).T, means.T, strict=True):
+        known = ~np.isnan(column[:40])
+        penalties = 10.0 ** np.arange(-3.0, 6.0)
+        linear = RidgeCV(penalties).fit(scaler.transform(x[:40])[known], column[:40][known])
+        np.testing.assert_allclose(mean, linear.predict(scaler.transform(x[40:])))
+    assert all(predicted.stddev.shape == y[40:].shape for predicted, _ in found.values())
 
 
 def test_noise_that_depends_on_the_inputs_is_told():
     made = SimpleNamespace(
         scores=SimpleNamespace(table=lambda names: f"scores of {', '.join(names)}"),
-        encoding=SimpleNamespace(columns=[], input_names=[]),
+        encoding=SimpleNamespace(columns=[], input_names=[], levels=[]),
         spreads={1: None},
         target_names=("price", "rent"),
         transforms=(),

@@ -1,0 +1,179 @@
+"""A table as inputs: the rules of its columns, which are learned from one table and hold for others."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, Self, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ..._support import checks
+from ..._support.data_frames import Missing, as_pandas
+from ..arrays import Floats, check_names
+from .cells import MISSING_WORDS, Cells, decimal_of, read_as, recognized
+from .columns import MOST_CATEGORIES, InputColumn
+from .problems import bad_cells
+
+if TYPE_CHECKING:
+    import pandas
+
+
+def cells_of(
+    frame: pandas.DataFrame,
+    name: str = "the table",
+    decimal: str | None = None,
+    words: Collection[str] = MISSING_WORDS,
+    usual: str | None = None,
+) -> tuple[dict[str, Cells], str | None]:
+    """The cells of all columns of a table as what most of them are, and its decimal mark.
+
+    :param decimal: the mark that is given; default: the one that its text tells, or else the usual one.
+    """
+    mark = decimal_of(frame, name, usual) if decimal is None else decimal
+    return {column: recognized(frame[column], mark or ".", words) for column in frame.columns}, mark
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """How the columns of a table become inputs; it is learned by :func:`rfgp.study.tables.read` and by estimators.
+
+    :param columns: the rules of the columns, in the order of the inputs.
+    :param missing: what is done about missing cells: "raise", "drop" or "impute".
+    :param decimal: the decimal point or comma of text; None where the table had no numbers in text.
+    :param words: those of cells without a value, in small letters.
+    """
+
+    columns: tuple[InputColumn, ...]
+    missing: Missing = "impute"
+    decimal: str | None = None
+    words: tuple[str, ...] = MISSING_WORDS
+
+    @classmethod
+    def learned(
+        cls,
+        cells: Mapping[str, Cells],
+        y: NDArray[Any] | None,
+        task: str,
+        most_categories: int = MOST_CATEGORIES,
+        **settings: Any,
+    ) -> tuple[Self, Floats]:
+        """The rules for columns, and the inputs (N, d) that they make of the rows that they are learned from.
+
+        :param y: targets (N,) or (N, T), or class numbers; None for none.
+        :param most_categories: the largest number of categories with an input each; more have means of targets.
+        :param settings: the other fields.
+        :raises ValueError: for columns of more categories without targets.
+        """
+        rules, parts, impute = [], [], settings.get("missing", cls.missing) == "impute"
+        for name, column in cells.items():
+            rule = InputColumn.learned(name, column, impute)
+            if len(rule.categories) <= max(2, most_categories):
+                part = rule.encoded(column, impute=impute)
+            elif y is None:
+                raise ValueError(
+                    f"expected at most {most_categories} different values in a column of text without a target, got "
+                    f"{len(rule.categories):,} in {name!r}, such as {rule.categories[0]!r}; name the target, make "
+                    "numbers of them, or leave the column out"
+                )
+            else:
+                rule, part = rule.coded(column, y, task)
+            rules.append(rule)
+            parts.append(part)
+        return cls(tuple(rules), **settings), np.concatenate(parts, axis=-1)
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """The names of the inputs."""
+        return tuple(name for column in self.columns for name in column.names)
+
+    @property
+    def marks(self) -> dict[str, int]:
+        """The places of the inputs that mark missing cells, by their names, such as "price is missing"."""
+        marks = {rule.names[-1] for rule in self.columns if rule.marks_missing}
+        return {name: place for place, name in enumerate(self.input_names) if name in marks}
+
+    @property
+    def levels(self) -> list[list[int]]:
+        """The inputs of every column of text that has many of them."""
+        ends = np.cumsum([len(column.names) for column in self.columns])
+        return [
+            list(range(end - len(column.names), end - column.marks_missing))
+            for column, end in zip(self.columns, ends.tolist(), strict=True)
+            if column.has_levels
+        ]
+
+    @property
+    def categorical(self) -> tuple[InputColumn, ...]:
+        """The columns of text."""
+        return tuple(column for column in self.columns if column.kind == "text")
+
+    def encode(self, frame: Any, *, decimal: str | None = None, missing: Missing | None = None) -> Tensor:
+        """The inputs (N, d), float64, of a table with the same columns, in any order; others are not looked at."""
+        return torch.from_numpy(self.inputs(self.cells(frame, decimal=decimal), missing))
+
+    def cells(self, frame: Any, *, decimal: str | None = None) -> dict[str, Cells]:
+        """The cells of the columns of inputs, by name."""
+        frame = named(as_pandas(frame, "frame"))
+        there = set(frame.columns)
+        absent = [column.name for column in self.columns if column.name not in there]
+        if absent:
+            raise ValueError(
+                f"expected the columns of the table that was learned from, got none for "
+                f"{', '.join(map(repr, absent))}; add {'it' if len(absent) == 1 else 'them'}"
+            )
+        if not self.columns:
+            raise ValueError("expected columns of inputs, got none; learn from a table that has some")
+        wanted = frame[[column.name for column in self.columns]]
+        if decimal is None:
+            mark = decimal_of(wanted, "the table", self.decimal) or "."
+        else:
+            mark = checks.choice("decimal", decimal, (".", ","))
+        return {
+            rule.name: read_as(wanted[rule.name], rule.kind, rule.date_format, rule.unit, mark, self.words)
+            for rule in self.columns
+        }
+
+    def inputs(self, cells: Mapping[str, Cells], missing: Missing | None = None) -> Floats:
+        """The inputs (N, d) of cells, with NaN in rows that have missing ones where these are dropped."""
+        how = self.missing if missing is None else checks.choice("missing", missing, get_args(Missing))
+        if how == "raise" and any(not found.is_there.all() for found in cells.values()):
+            raise bad_cells(cells, "the table")
+        parts = [column.encoded(cells[column.name], impute=how == "impute") for column in self.columns]
+        return np.concatenate(parts, axis=-1)
+
+    def unseen(self, cells: Mapping[str, Cells]) -> list[str]:
+        """The categories of every row that the table that was learned from did not have, such as "region=West"."""
+        rows = [""] * max((len(held.values) for held in cells.values()), default=0)
+        for column in self.categorical:
+            held = cells[column.name]
+            is_known = np.isin(held.values.astype(str), column.categories)
+            for row in np.flatnonzero(held.is_there & ~is_known):
+                rows[row] = ", ".join(filter(None, [rows[row], f"{column.name}={held.values[row]}"]))
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """The rules as numbers, strings, lists and dictionaries."""
+        record: dict[str, Any] = asdict(self)
+        return record
+
+    @classmethod
+    def from_json(cls, record: Mapping[str, Any]) -> Self:
+        """The rules that :meth:`to_json` gave."""
+        columns = tuple(InputColumn.from_json(column) for column in record["columns"])
+        return cls(columns, record["missing"], record["decimal"], tuple(record["words"]))
+
+
+def named(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """A data frame with names of columns that are strings, and rows by their numbers."""
+    renamed = frame.rename(columns=tidy)
+    check_names(renamed)
+    return renamed.reset_index(drop=True)
+
+
+def tidy(name: Any) -> str:
+    """The name of a column, with single blanks."""
+    return " ".join(str(name).split())

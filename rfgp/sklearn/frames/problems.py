@@ -1,0 +1,50 @@
+"""Cells without a value, in the words of messages and reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from .cells import INFINITE, MISSING, WRONG, Cells, cut
+
+_MOST_COLUMNS = 8
+_MOST_PLACES = 3
+_WORDS = {MISSING: "missing", INFINITE: "infinite", WRONG: "wrong"}
+
+
+def shown(cell: object) -> str:
+    """A cell for a message, cut where it is long."""
+    return repr(cut(str(cell)))
+
+
+def several(count: int, word: str) -> str:
+    """A number of things in words."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"
+
+
+def counts(cells: Cells) -> str:
+    """How many cells of a column are missing, infinite or wrong, in words; empty where none are."""
+    numbers = ((int((cells.states == state).sum()), word) for state, word in _WORDS.items())
+    return ", ".join(f"{count:,} {word}" for count, word in numbers if count)
+
+
+def bad_cells(cells: Mapping[str, Cells], name: str) -> ValueError:
+    """What to raise for cells without a value, with those of every column counted."""
+    bad = {column: held for column, held in cells.items() if not held.is_there.all()}
+    total = sum(int((~held.is_there).sum()) for held in bad.values())
+    named = [f"{column!r}: {counts(held)} ({_places(held)})" for column, held in list(bad.items())[:_MOST_COLUMNS]]
+    more = f"; and {len(bad) - _MOST_COLUMNS} columns more" if len(bad) > _MOST_COLUMNS else ""
+    without = f"{several(total, 'cell')} without one in {several(len(bad), 'column')}"
+    return ValueError(
+        f"expected a value in every cell of {name}, got {without}: {'; '.join(named)}{more}; correct them, or pass "
+        'missing="drop" or missing="impute" (--missing)'
+    )
+
+
+def _places(cells: Cells) -> str:
+    """The first bad cells of a column, with the rows that they are in."""
+    rows = np.flatnonzero(~cells.is_there)
+    texts = {row: str(cells.shown.iloc[row]).strip() for row in rows[:_MOST_PLACES].tolist()}
+    places = [f"{shown(text) if text else 'empty'} in row {row + 1}" for row, text in texts.items()]
+    return ", ".join(places) + (", ..." if len(rows) > _MOST_PLACES else "")
