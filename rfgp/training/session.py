@@ -88,7 +88,6 @@ class Stage:
             )
         if self.evaluations is not None:
             checks.positive_integer("evaluations", self.evaluations)
-        checks.flag("is_tied", self.is_tied)
 
 
 class Training:
