@@ -16,7 +16,7 @@ from .objectives import Objective
 from .parts import Parts, parts_of
 from .prediction_errors import robust_mean
 
-_CHUNK = 2**18
+_CHUNK = 2**17
 """Entries of the matrices that are held at a time: they stay in the cache of a processor."""
 _TRIAL_ROWS = 2500
 _SHARE_OF_ERROR = 0.1
