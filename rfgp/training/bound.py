@@ -83,10 +83,9 @@ class WeightsAlone(Strategy):
         with torch.no_grad():
             initial = float(model.elbo(x, y))
             value = float(BoundObjective(model, x, y).finish())
-        took = clock() - began
-        stages = (FitStage("weights", "all rows", 1, took, value / len(x)),)
-        values = constrained_values(parts_of(model))
-        return FitSummary(value, initial, 1, True, "converged: weights alone", took, values, stages)
+        took, values = clock() - began, constrained_values(parts_of(model))
+        stage = FitStage("weights", "all rows", 1, took, value / len(x))
+        return FitSummary(value, initial, 1, True, "converged: weights alone", took, values, (stage,))
 
 
 def has_parameters(model: WeightSpaceVariationalGP) -> bool:

@@ -26,12 +26,9 @@ class Observations(abc.ABC):
     """How the rows of a model are observed: what is known of them, and their densities under its exact kernel.
 
     :param objective: the evidence of the model and all its rows.
+    :param kernel: the exact kernel of their inputs.
     """
 
-    kernel: Kernel
-    """The exact kernel of the inputs."""
-    x: Tensor
-    """Inputs, (N, d)."""
     num_factors: int = 1
     """Covariances a group whose factors are held at the same time."""
     trial_size: ClassVar[int] = 500

@@ -27,8 +27,7 @@ _TRIAL_EVALUATIONS = 6
 class FromFewRows(Strategy):
     """Laplace's evidence of the exact kernel on 500 random rows with lengthscales of known ratios, then 1,000 with all.
 
-    For T tasks so many cells, whether observed or not.
-    For classes the kernel is that of 96 landmarks.
+    For T tasks so many cells, whether observed or not; for classes the kernel is that of 96 landmarks.
     The parameters with which these rows predict others best are kept, and the model is fitted to all rows.
 
     :param initialize: whether starting values come from the data.

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..inference.sums.mean_basis import mean_values
 from ..models import WeightSpaceGP
 from .composite_likelihood import Observations
-from .learned_covariances import MOST_CELLS, learned_covariances
+from .correlated_cells import MOST_CELLS, CellCovariances, CorrelatedCells
 from .missing_cells import complete, covariance_of_pairs, pairwise_covariance, positive_definite
 from .near_rows import NearRows
 from .objectives import WeightSpaceObjective
@@ -161,10 +161,10 @@ class MaskedOutputs(IndependentOutputs):
         root = (scale / function.diagonal()).sqrt()
         function = positive_definite(function * root.unsqueeze(-1) * root)
         groups = near.groups(self.kernel, rows, MOST_CELLS // len(self.units) - 1)
-        cells = covariance(self.kernel, self.x[groups])
-        function, noise = learned_covariances(cells, self.residual[groups], function, noise)
-        write_covariance(self.tasks, function * self.units.unsqueeze(-1) * self.units)
-        write_noise(self.model.likelihood, torch.diag(noise * self.units.square()))
+        learned = CellCovariances(function, noise)
+        CorrelatedCells(self.objective, self.kernel, self.residual, learned).learn(groups)
+        write_covariance(self.tasks, learned.function * self.units.unsqueeze(-1) * self.units)
+        write_noise(self.model.likelihood, torch.diag(learned.noise * self.units.square()))
 
 
 def joint_factors(total: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:

@@ -60,7 +60,7 @@ class _PredictionErrors(torch.autograd.Function):
             before = before + steps.cumsum(-1) - steps
         by_residual = of_error.unsqueeze(-2) * roots
         others = (of_variance.unsqueeze(-2) * roots.square()) * units - by_residual * before
-        slope = units @ others.mT
+        slope = units * others.mT if ctx.targets == 1 else units @ others.mT
         return 0.5 * (slope + slope.mT), (by_residual * units).sum(-1), None
 
 

@@ -88,7 +88,6 @@ class Stage:
             )
         if self.evaluations is not None:
             checks.positive_integer("evaluations", self.evaluations)
-        checks.flag("is_tied", self.is_tied)
 
 
 class Training:
@@ -288,34 +287,30 @@ class Training:
             )
         remarks += _found_nothing(self.objective, value)
         remarks += _raised_noise(self.model, float(moments.variance))
-        if self.source:
-            remarks += self._loss_by_features()
-        if self.source in ("", SOME_ROWS):
-            remarks += self._noise_of_features()
-        return remarks
+        loss = self._loss_by_features() if self.source else None
+        noise = self._noise_of_features() if self.source in ("", SOME_ROWS) else None
+        return remarks + [advice for advice in (loss, noise) if advice is not None]
 
-    def _loss_by_features(self) -> list[str]:
+    def _loss_by_features(self) -> str | None:
         """What to do about a loss by the features; not asked of many outputs, whose exact covariance is large."""
         count, x = self.objective.num_rows, self.objective.x
         num_outputs = self.model.covar_module.num_outputs_per_input(x[:1], x[:1])
         size = min(_COMPARED_ROWS, _COMPARED_VALUES // num_outputs)
         if size < _FEWEST_COMPARED:
-            return []
-        advice = advice_on_loss(lost_posterior(self.model, x[random_rows(count, size).to(x.device)], count))
-        return [] if advice is None else [advice]
+            return None
+        return advice_on_loss(lost_posterior(self.model, x[random_rows(count, size).to(x.device)], count))
 
-    def _noise_of_features(self) -> list[str]:
+    def _noise_of_features(self) -> str | None:
         """What to do about a noise that has some of the function, where features have taught it."""
         model = self.model
         if not isinstance(model, WeightSpaceGP) or model.block_size is not None or model.sums_hold:
-            return []
+            return None
         if model.covar_module.num_scalar_features >= self.objective.num_rows or not self.deadline.allows():
-            return []
+            return None
         try:
-            advice = advice_on_features(self.regression)
+            return advice_on_features(self.regression)
         except (ValueError, NotPSDError):  # there is no exact regression, or no leaving out
-            return []
-        return [] if advice is None else [advice]
+            return None
 
 
 class SpectralObjective(Objective):

@@ -65,8 +65,9 @@ class Tuning:
 
     def stages(self, steps: tuple[Step, ...]) -> Iterator[Stage]:
         """Those for which there is time; after each, the model has the best parameters."""
+        has_one_shape = (self.coordinates.lengthscales | self.coordinates.transforms).sum() < 2
         for index, step in enumerate(steps):
-            is_needless = self._seen and not step.is_tied and self._num_shapes < 2
+            is_needless = self._seen and not step.is_tied and has_one_shape
             if is_needless or (self._seen and not self.deadline.allows()):
                 return
             deadline = self.deadline.share(1.0 / (len(steps) - index))
@@ -82,7 +83,7 @@ class Tuning:
                 self.value, self._best = self._likelihood(self.held).score_or_worst(), self.coordinates.values()
             self._seen += likelihood.num_rows
             more = _MORE_OF_TRANSFORMS if self.coordinates.transforms.any() and not step.is_tied else 1
-            name = "one lengthscale" if step.is_tied and self._num_shapes > 1 else "neighbors"
+            name = "one lengthscale" if step.is_tied and not has_one_shape else "neighbors"
             stage = Stage(likelihood, name, more * step.evaluations, step.is_tied, 0, deadline)
             yield stage
             value = self._likelihood(self.held).score_or_worst()
@@ -95,11 +96,6 @@ class Tuning:
         """Leave the model with the best parameters."""
         self.coordinates.assign(self._best)
         self.observations.write()
-
-    @property
-    def _num_shapes(self) -> int:
-        """The number of lengthscales and parameters of transforms."""
-        return int((self.coordinates.lengthscales | self.coordinates.transforms).sum())
 
     def _likelihood(self, rows: Tensor) -> CompositeLikelihood:
         """Rows given those near them."""
