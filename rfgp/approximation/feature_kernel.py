@@ -114,8 +114,8 @@ class FeatureKernel(HasFeatures, CheckedKernel, CheckedState, Kernel):
             modules_of(self)[name] = value
         else:
             super().__setattr__(name, value)
-            if name == "active_dims" and exact_kernel is not None:
-                exact_kernel.active_dims = value
+            if name == "active_dims" and exact_kernel is not None and value is not None:
+                exact_kernel.active_dims = value  # GPyTorch sets None for a moment, where inputs are selected already
 
     @property
     def has_lengthscale(self) -> bool:

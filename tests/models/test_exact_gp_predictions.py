@@ -11,8 +11,9 @@ from output_problems import ExactOutputModel, output_kernel, output_likelihood, 
 from problems import INPUTS, WIDTH, ExactModel, polynomial, regression_rows
 
 import rfgp
-from rfgp.approximation import FeatureKernel
+from rfgp.approximation.families import MapFamily
 from rfgp.approximation.hooks.feature_operator import LazyFeatureCrossLinearOperator
+from rfgp.approximation.maps import drawn_maps
 from rfgp.models import WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")
@@ -42,13 +43,13 @@ def scalar_model(kernel=None, num_rows=ROWS):
 def rows_seen(monkeypatch):
     """The numbers of rows that features are made of."""
     seen = []
-    make = FeatureKernel._map_and_rows
+    make = MapFamily._map_and_rows
 
     def counted(self, x):
         seen.append(x.shape[:-1].numel())
         return make(self, x)
 
-    monkeypatch.setattr(FeatureKernel, "_map_and_rows", counted)
+    monkeypatch.setattr(MapFamily, "_map_and_rows", counted)
     return seen
 
 
@@ -57,7 +58,7 @@ def rows_seen(monkeypatch):
 @pytest.mark.parametrize("name", KERNELS)
 def test_training_features_are_made_once_and_a_second_prediction_makes_none(name, shape, rows_seen):
     model = scalar_model(rfgp.approximate(KERNELS[name](), 48, input_dim=INPUTS, seed=0))
-    maps = sum(isinstance(part, FeatureKernel) for part in model.covar_module.modules())
+    maps = len(drawn_maps(model.covar_module))
     with torch.no_grad():
         assert (model(points(*shape)).variance > 0.0).all()
         assert 0 < rows_seen.count(ROWS) <= maps
