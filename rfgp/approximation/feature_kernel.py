@@ -110,8 +110,6 @@ class FeatureKernel(HasFeatures, CheckedKernel, CheckedState, Kernel):
         is_own = name in vars(self) or hasattr(type(self), name) or name in own_names(self)
         if exact_kernel is not None and not is_own and hasattr(exact_kernel, name):
             setattr(exact_kernel, name, value)
-        elif name == "exact_kernel":
-            modules_of(self)[name] = value
         else:
             super().__setattr__(name, value)
             if name == "active_dims" and exact_kernel is not None and value is not None:

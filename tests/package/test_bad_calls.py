@@ -440,6 +440,9 @@ KERNELS_CALLS = [
     ("with_features, kernel is a string", lambda: with_features("a")),
     ("FeatureKernel, maps is None", lambda: FeatureKernel(RBFKernel(), None)),
     ("FeatureKernel, maps is a string", lambda: FeatureKernel(RBFKernel(), "fourier")),
+    ("FeatureKernel, one map for a sum", lambda: FeatureKernel(RBFKernel() + RBFKernel(), FOURIER)),
+    ("FeatureKernel, one map for a product", lambda: FeatureKernel(RBFKernel() * RBFKernel(), FOURIER)),
+    ("FeatureKernel, no maps for a sum", lambda: FeatureKernel(RBFKernel() + RBFKernel(), torch.nn.ModuleList())),
     ("with_features, a sum with an exact part", lambda: with_features(AdditiveKernel(K, RBFKernel()))),
 ]
 

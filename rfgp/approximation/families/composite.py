@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import torch
+from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from ..family import Family, family
@@ -22,6 +24,10 @@ class CompositeFamily(Family):
     @property
     def parts(self) -> list[Family]:
         return [family(part, maps) for part, maps in zip(self.kernel.kernels, self.maps, strict=True)]
+
+    def check(self) -> None:
+        check_maps(self.kernel, self.maps, torch.nn.ModuleList, len(self.kernels))
+        super().check()
 
     @property
     def has_features(self) -> bool:
@@ -46,3 +52,13 @@ class CompositeFamily(Family):
     def active_leaves(self, x: Tensor | None) -> Iterator[tuple[Family, Tensor | None]]:
         for part in self.parts:
             yield from part.leaves(x)
+
+
+def check_maps(kernel: Kernel, maps: object, kind: type[torch.nn.ModuleList], count: int) -> None:
+    """Raise a ValueError for maps that are not those of so many parts of a kernel."""
+    if not isinstance(maps, kind) or len(maps) != count:
+        found = f"{len(maps)} maps" if isinstance(maps, torch.nn.ModuleList) else f"a {type(maps).__name__}"
+        raise ValueError(
+            f"expected the maps of {count} parts for {type(kernel).__name__}, got {found}; make the kernel by "
+            "rfgp.approximate, or approximate its parts and take rfgp.approximation.with_features"
+        )

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import torch
 from gpytorch.kernels import Kernel, MultitaskKernel
 from torch import Tensor
 
@@ -14,16 +12,15 @@ from ...inference import OutputFactor
 from ...inference.posterior.covariance import ResidualCovariance
 from ...kernels.task_covariance import covariance_root, dense_covariance
 from ...linalg import cholesky
-from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, KernelMoments, approximates, check_no_operator
 from ..request import Request
 from ..spectral_factor import SpectralFactor
 from ..spectral_weights import GridFrequencies
-from .wrapper import WrapperFamily
+from .wrapper import SameInputsFamily
 
 
 @approximates(MultitaskKernel)
-class MultitaskFamily(WrapperFamily):
+class MultitaskFamily(SameInputsFamily):
     r"""MultitaskKernel and DecomposableKernel: the Kronecker product of features and a root of the tasks.
 
     .. math:: k(x, y)\, \Gamma \approx (\phi(x) \otimes A)(\phi(y) \otimes A)^\top, \qquad A A^\top = \Gamma
@@ -93,20 +90,3 @@ class MultitaskFamily(WrapperFamily):
 
     def _tasks(self) -> Tensor:
         return dense_covariance(self.kernel.task_covar_module)
-
-    @property
-    def active_frequency_grid(self) -> FrequencyGrid | None:
-        return self.inner.active_frequency_grid
-
-    @property
-    def summed_amplitudes(self) -> Tensor | None:
-        return self.inner.summed_amplitudes
-
-    def active_summed_features(self, x: Tensor) -> Tensor:
-        return self.inner.active_summed_features(x)
-
-    def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
-        return self.inner.summed_parameters()
-
-    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
-        return self.inner.feature_parameters()

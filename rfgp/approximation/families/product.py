@@ -21,7 +21,7 @@ from ..shared_weights import have_common_weights
 from ..spectral_weights import GridFrequencies, SpectralWeights, convolved, no_density, variance_of_copies
 from ..values import accurate_values
 from ..waves import Waves
-from .composite import CompositeFamily
+from .composite import CompositeFamily, check_maps
 from .grid import draw_grid
 from .sum import concatenated, drawn_shares
 
@@ -124,6 +124,12 @@ class ProductFamily(CompositeFamily):
         return weights, bool(periodic)
 
     # The features of a kernel with maps
+
+    def check(self) -> None:
+        is_expanded = isinstance(self.maps, ProductMaps)
+        count = len(self.products()) if is_expanded else len(self.kernels)
+        check_maps(self.kernel, self.maps, ProductMaps if is_expanded else FactorMaps, count)
+        Family.check(self)
 
     @property
     def parts(self) -> list[Family]:

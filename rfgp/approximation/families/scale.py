@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 from gpytorch.kernels import Kernel, ScaleKernel
 from torch import Tensor
@@ -11,18 +9,17 @@ from torch import Tensor
 from ...functionals import Operator
 from ...inference import OutputFactor
 from ...inference.posterior.covariance import ResidualCovariance
-from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, KernelMoments, ScaledProduct, approximates
 from ..method import FeatureMethod
 from ..request import Request
 from ..spectral_factor import SpectralFactor
 from ..spectral_weights import GridFrequencies, SpectralWeights
 from ..waves import Waves
-from .wrapper import WrapperFamily
+from .wrapper import SameInputsFamily
 
 
 @approximates(ScaleKernel)
-class ScaleFamily(WrapperFamily):
+class ScaleFamily(SameInputsFamily):
     """ScaleKernel, whose output scale multiplies the features of its base kernel.
 
     Scalar features are those of the base kernel, so that sums over rows hold for all scales.
@@ -124,23 +121,6 @@ class ScaleFamily(WrapperFamily):
     def output_factor(self, operator: Operator | None = None) -> Tensor | OutputFactor:
         factor, root = self.inner.output_factor(operator), self.kernel.outputscale.sqrt()
         return factor.scaled(root) if isinstance(factor, OutputFactor) else root[..., None, None] * factor
-
-    @property
-    def active_frequency_grid(self) -> FrequencyGrid | None:
-        return self.inner.active_frequency_grid
-
-    @property
-    def summed_amplitudes(self) -> Tensor | None:
-        return self.inner.summed_amplitudes
-
-    def active_summed_features(self, x: Tensor) -> Tensor:
-        return self.inner.active_summed_features(x)
-
-    def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
-        return self.inner.summed_parameters()
-
-    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
-        return self.inner.feature_parameters()
 
 
 class _ScaledColumns(ScaleFamily):

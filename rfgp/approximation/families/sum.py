@@ -180,6 +180,9 @@ class SharedMeasureFamily(SumFamily):
 
     maps: Any
 
+    def check(self) -> None:
+        Family.check(self)
+
     @property
     def parts(self) -> list[Family]:
         return [family(term, self.maps.drawn) for term in self.terms()]

@@ -13,6 +13,7 @@ from torch import Tensor
 from ...functionals import Operator
 from ...inference import OutputFactor
 from ...inference.posterior.covariance import ResidualCovariance
+from ...linalg.frequency_grid import FrequencyGrid
 from ..family import Family, KernelMoments, family
 from ..maps import WholeMaps
 from ..method import FeatureMethod
@@ -124,3 +125,24 @@ class WrapperFamily(Family):
 
     def active_leaves(self, x: Tensor | None) -> Iterator[tuple[Family, Tensor | None]]:
         yield from self.inner.active_leaves(None if x is None else self.inner_inputs(x))
+
+
+class SameInputsFamily(WrapperFamily):
+    """A kernel around another one that sees the same inputs, so that sums over rows are those of the kernel inside."""
+
+    @property
+    def active_frequency_grid(self) -> FrequencyGrid | None:
+        return self.inner.active_frequency_grid
+
+    @property
+    def summed_amplitudes(self) -> Tensor | None:
+        return self.inner.summed_amplitudes
+
+    def active_summed_features(self, x: Tensor) -> Tensor:
+        return self.inner.active_summed_features(x)
+
+    def summed_parameters(self) -> Iterator[torch.nn.Parameter]:
+        return self.inner.summed_parameters()
+
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        return self.inner.feature_parameters()
