@@ -24,7 +24,7 @@ MOST_LEADING = 8
 """So many outputs teach the kernel; the variances of others follow from it."""
 _NEIGHBORS = 32
 """Neighbors of each row that teaches the variances at the end."""
-_ROTATED_ROWS, _MASKED_ROWS = 2000, 300
+_ROTATED_ROWS, _MASKED_ROWS, _CELL_ROWS = 2000, 300, 2000
 _FACTOR_ROWS = 10_000
 """Rows that teach the factors: as many as can be, so that rare spikes are seen."""
 _ROTATED_NOISE, _MASKED_NOISE = 0.05, 0.1
@@ -160,6 +160,7 @@ class MaskedOutputs(IndependentOutputs):
         function.diagonal().mul_(scale / (scale + noise))
         root = (scale / function.diagonal()).sqrt()
         function = positive_definite(function * root.unsqueeze(-1) * root)
+        rows = random_rows(len(self.x), _CELL_ROWS).to(self.x.device)
         groups = near.groups(self.kernel, rows, MOST_CELLS // len(self.units) - 1)
         learned = CellCovariances(function, noise)
         CorrelatedCells(self.objective, self.kernel, self.residual, learned).learn(groups)
