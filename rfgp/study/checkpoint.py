@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from .._support import archives, files
-from . import report
 from .datasets import Dataset
-from .runs import Run
+from .runs import Run, plain
 
 FOLDER = "checkpoint"
 _HEADER, _EXACT, _RUNS = "settings.json", "exact.pt", "runs.jsonl"
@@ -50,7 +49,7 @@ class StudyCheckpoint:
 
     def keep(self, run: Run) -> None:
         """Keep a run, on the disk before this returns."""
-        line = json.dumps(report.plain(dataclasses.asdict(run)), allow_nan=False)
+        line = json.dumps(plain(dataclasses.asdict(run)), allow_nan=False)
         with (self.folder / _RUNS).open("a", encoding="utf-8") as file:
             file.write(line + "\n")
             file.flush()

@@ -10,8 +10,8 @@ from typing import Any
 
 from .._support import checks
 from ..diagnostics.measurement import Measurement
-from . import report
 from .record import StudyRecord
+from .report import Table
 from .verdict import Model
 
 
@@ -27,7 +27,7 @@ class Comparison:
     >>> print(Comparison({"kernel": ("rbf", "rq")}, (), ("They differ in kernel.",), ("A", "B")))
     They differ in kernel.
     <BLANKLINE>
-    setting    A   B
+    setting  A    B
     ----------------
     kernel   rbf  rq
     """
@@ -41,7 +41,7 @@ class Comparison:
         parts = ["\n".join(textwrap.fill(word, 100) for word in self.words)]
         if self.settings:
             cells = [[name, *map(_shown, pair)] for name, pair in self.settings.items()]
-            parts.append(report.table(["setting", *self.names], [cells]))
+            parts.append(str(Table(["setting", *self.names], [cells])))
         if self.rows:
             parts.append(self.table())
         return "\n\n".join(parts)
@@ -57,7 +57,7 @@ class Comparison:
                 star = " *" if measure != "seconds" and (gap.is_above or gap.is_below) else "  "
                 block.append([name, measure, str(first), str(second), f"{gap}{star}"])
             blocks.append(block)
-        return f"{report.table(header, blocks)}\n* more than two standard errors"
+        return f"{Table(header, blocks)}\n* more than two standard errors"
 
 
 def compare(first: StudyRecord, second: StudyRecord, names: tuple[str, str] = ("A", "B")) -> Comparison:

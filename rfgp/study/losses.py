@@ -9,6 +9,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
+from ..diagnostics import normal_interval
+
 LEVEL = 0.95
 """The nominal coverage of intervals."""
 
@@ -37,10 +39,9 @@ class Losses:
 
 def regression_losses(predictive: Normal, y: Tensor) -> Losses:
     """The losses of predictions of standardized targets, (M,) or (M, T)."""
-    residual = y - predictive.mean
-    quantile = Normal(0.0, 1.0).icdf(torch.tensor(0.5 + 0.5 * LEVEL, dtype=torch.float64))
-    inside = residual.abs() <= quantile * predictive.stddev
-    return Losses(residual.square(), -predictive.log_prob(y), inside.double())
+    lower, upper = normal_interval(predictive, LEVEL)
+    inside = (lower <= y) & (y <= upper)
+    return Losses((y - predictive.mean).square(), -predictive.log_prob(y), inside.double())
 
 
 def classification_losses(probabilities: Tensor, labels: Tensor) -> Losses:

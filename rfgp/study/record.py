@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..diagnostics.measurement import Measurement
 from ..training import FitSummary
-from . import plots, report
+from . import plots
 from .losses import LEVEL
-from .runs import KernelScore, Run, Summary, summary
+from .report import Table
+from .runs import KernelScore, Run, Summary, plain, summary
 from .verdict import Facts, Model, Verdict, verdict
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class StudyRecord:
         """The number of latent marginals over which a divergence is a sum."""
         return self.settings["kl_rows"] * max(len(self.data.get("outputs") or ()), 1)
 
-    def of(self, method: str, num_features: int) -> list[Run]:
+    def of(self, method: str, num_features: int | None) -> list[Run]:
         """The runs of a method and a number of features, one per seed."""
         return [run for run in self.runs if (run.method, run.num_features) == (method, num_features)]
 
@@ -122,8 +123,20 @@ class StudyRecord:
             against={other: {m: behind(other, m) for m in ("error", "mnll")} for other in common},
         )
 
-    def rows(self, measures: dict[str, str]) -> list[list[list[str]]]:
-        """Cells of a table, in blocks: approximations by number of features, then the exact model and the baselines."""
+    def scores(self, **more: str) -> Table:
+        """Means and standard errors: approximations by number of features, then the exact model and the baselines.
+
+        :param more: titles of other measures, by their names.
+        """
+        measures = {
+            "kl": "KL to exact",
+            "error": self.error_name,
+            "mnll": "MNLL",
+            self.trust: self.trust,
+            **more,
+            "fit_seconds": "fit (s)",
+            "predict_seconds": "predict (s)",
+        }
         blocks: dict[int | None, list[list[str]]] = {}
         exact = dataclasses.replace(summary([self.exact]), method=self.exact_name)
         for row in [*self.summaries(), exact, *(summary([run]) for run in self.baselines)]:
@@ -134,7 +147,7 @@ class StudyRecord:
             blocks.setdefault(row.num_features, []).append(
                 [self.label(row.method, row.num_features), width, *cells, train]
             )
-        return list(blocks.values())
+        return Table(["method", "features", *measures.values(), "train (s)"], list(blocks.values()))
 
     @property
     def notes(self) -> str:
@@ -147,16 +160,7 @@ class StudyRecord:
 
     def table(self) -> str:
         """A table for terminals: means and standard errors by method and number of features, other models last."""
-        measures = {
-            "kl": "KL to exact",
-            "error": self.error_name,
-            "mnll": "MNLL",
-            self.trust: self.trust,
-            "fit_seconds": "fit (s)",
-            "predict_seconds": "predict (s)",
-        }
-        table = report.table(["method", "features", *measures.values(), "train (s)"], self.rows(measures))
-        return f"{table}\n{self.notes}"
+        return f"{self.scores()}\n{self.notes}"
 
     def label(self, method: str, num_features: int | None) -> str:
         """The name of a method, with the one that "auto" took in brackets."""
@@ -217,7 +221,7 @@ class StudyRecord:
     def to_dict(self) -> dict[str, Any]:
         """Everything as JSON has it: numbers that are not finite become None."""
         summaries = [dataclasses.asdict(row) for row in self.summaries()]
-        return report.plain(
+        return plain(
             {**dataclasses.asdict(self), "summaries": summaries, "verdict": dataclasses.asdict(self.verdict())}
         )
 

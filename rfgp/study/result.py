@@ -14,7 +14,7 @@ from .._support import checks, files
 from ..training import FitStage, FitSummary
 from .checkpoint import FOLDER
 from .differences import compare
-from .page import html
+from .page import page
 from .record import StudyRecord
 from .runs import KernelScore, Run
 
@@ -38,11 +38,11 @@ class StudyResult(StudyRecord):
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         text = json.dumps(self.to_dict(), indent=2, allow_nan=False) + "\n"
-        figure, page = self.figure(), html(self)
+        figure, html = self.figure(), page(self).html()
         return [
             files.write_whole(folder / FILES[0], lambda path: path.write_text(text, encoding="utf-8")),
             files.write_whole(folder / FILES[1], lambda path: figure.savefig(path, format="png", dpi=200)),
-            files.write_whole(folder / FILES[2], lambda path: path.write_text(page, encoding="utf-8")),
+            files.write_whole(folder / FILES[2], lambda path: path.write_text(html, encoding="utf-8")),
         ]
 
 

@@ -142,3 +142,12 @@ class KernelScore:
         nlpd, behind, error = record["nlpd"], record["behind"], record["behind_error"]
         nlpd, behind = (math.inf if value is None else value for value in (nlpd, behind))
         return cls(record["kernel"], nlpd, behind, error)
+
+
+def plain(value: Any) -> Any:
+    """Nested values as JSON has them: tuples become lists, and numbers that are not finite None."""
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

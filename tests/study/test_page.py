@@ -14,7 +14,7 @@ from rfgp import study
 from rfgp.__main__ import main
 from rfgp.study import plots
 from rfgp.study.datasets.base import Dataset
-from rfgp.study.page import html
+from rfgp.study.page import page as page_of
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def result():
 
 @pytest.fixture(scope="module")
 def page(result):
-    return html(result)
+    return page_of(result).html()
 
 
 class Tags(HTMLParser):
@@ -84,7 +84,7 @@ def test_names_from_files_are_no_markup(page):
 
 
 def test_the_report_tells_how_to_repeat_it(page, result):
-    assert "rfgp study &#x27;&lt;toy&gt; &amp; co&#x27; --kernel polynomial:3 --methods rademacher:real,auto" in page
+    assert "rfgp study &#39;&lt;toy&gt; &amp; co&#39; --kernel polynomial:3 --methods rademacher:real,auto" in page
     assert result.environment["versions"]["torch"] in page and "covar_module.outputscale" in page
     assert f"auto ({result.settings['auto'][16]})" in page
 
@@ -163,7 +163,7 @@ def test_names_from_files_do_not_move_the_cursor(result, tmp_path, capsys):
 
 
 def test_the_command(result, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("rfgp.study.page._figures", lambda result: "")
+    monkeypatch.setattr("rfgp.study.page._figures", lambda result: [])
     monkeypatch.setattr(study.StudyResult, "figure", lambda self: plots.figure(1, 1)[0])
     result.save(tmp_path)
     assert main(["compare", str(tmp_path), str(tmp_path / "results.json")]) == 0

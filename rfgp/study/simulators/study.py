@@ -18,9 +18,8 @@ from .check import checked
 from .emulator import Emulator
 from .findings import Findings
 from .next_runs import next_runs
-from .report import html
+from .page import page
 from .runs import runs_of
-from .words import page
 
 if TYPE_CHECKING:
     import pandas
@@ -60,7 +59,7 @@ class UncertaintyStudy(Findings):
     emulator: Emulator
 
     def __str__(self) -> str:
-        return page(self)
+        return str(page(self))
 
     def predict(self, x: Any) -> tuple[Tensor, Tensor]:
         """Means and standard deviations of the outputs at inputs x; the latter with what the kernel does not explain.
@@ -100,7 +99,7 @@ class UncertaintyStudy(Findings):
         """
         checks.path("path", path)
         place = Path(path)
-        place.write_text(html(self), encoding="utf-8")
+        place.write_text(page(self).html(), encoding="utf-8")
         return place
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ...sklearn.frames.cells import Cells, cut
 from ...sklearn.frames.problems import counts, several
+from ..report import Section, Table
 
 if TYPE_CHECKING:
     import pandas
@@ -90,23 +91,15 @@ def same_rows(frame: pandas.DataFrame) -> str:
     return f"{several(count, 'row')} with all the values of an earlier one{first}" if count else ""
 
 
-def printed(title: str, columns: Sequence[Column], notes: Sequence[str]) -> str:
-    """The report in plain text."""
-    lines = [("column", "type", "missing", "distinct", "values", "use")]
+def report(title: str, columns: Sequence[Column], notes: Sequence[str]) -> Section:
+    """A table of the columns, and notes about them."""
+    rows = []
     for column in columns:
-        use = column.role + (f", same as {column.duplicate_of}" if column.duplicate_of else "")
-        missing, distinct = f"{column.num_missing:,}", f"{column.num_distinct:,}"
         name, values = (cut(" ".join(text.split()), _MOST_CHARACTERS) for text in (column.name, column.values))
-        lines.append((name, column.kind, missing, distinct, values, use))
-    widths = [max(len(line[place]) for line in lines) for place in range(5)]
-    table = [
-        "  ".join(
-            cell.rjust(width) if place in (2, 3) else cell.ljust(width)
-            for place, (cell, width) in enumerate(zip(line, [*widths, 0], strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-    return "\n".join([title, "", *table, *([""] if notes else []), *(f"note: {note}" for note in notes)])
+        use = column.role + (f", same as {column.duplicate_of}" if column.duplicate_of else "")
+        rows.append([name, column.kind, f"{column.num_missing:,}", f"{column.num_distinct:,}", values, use])
+    table = Table(["column", "type", "missing", "distinct", "values", "use"], [rows])
+    return Section(title, table=table, note="\n".join(f"note: {note}" for note in notes))
 
 
 def warn_of_filled(cells: Mapping[str, Cells], x: Tensor) -> None:

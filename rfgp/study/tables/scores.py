@@ -14,9 +14,11 @@ from ... import diagnostics
 from ..._support import checks
 from ...sklearn.baselines import baselines
 from ..datasets import Dataset
+from ..report import Table
 from .target_transform import TransformedNormal
 
 LEVEL = 0.95
+_SPOKEN = {"linear": "a linear model", "no inputs": "a prediction without inputs"}
 
 
 class Other(NamedTuple):
@@ -44,9 +46,10 @@ class Scores:
     :param quarters: the coverage of the rows with the smallest predictions, of the next ones, and so on.
 
     >>> print(Scores(100, (2.0,), (2.1,), (0.93,), (4.0,), (2.8,)).table(("price",)))
-              this model              without inputs
-    RMSE      2                       4
-    NLPD      2.1                     2.8
+                          this model  no inputs
+    -------------------------------------------
+    RMSE                           2          4
+    NLPD                         2.1        2.8
     coverage  93.0 %, of 95 +- 2.2 %
     """
 
@@ -89,33 +92,31 @@ class Scores:
         """The scores in plain text, by the names of the targets."""
         names = checks.names("names", names, len(self.error))
         error = "RMSE" if self.coverage else "error rate"
-        titles = ("", "this model", *(other.name for other in self.others), "without inputs")
-        lines = [titles]
+        rows, empty = [], [""] * len(self.others)
         for place, name in enumerate(names):
             of = f" of {name}" if len(names) > 1 else ""
-            others = [f"{other.error[place]:.4g}" for other in self.others]
-            densities = [f"{other.nlpd[place]:.4g}" for other in self.others]
-            none = [""] * len(self.others)
-            lines.append((f"{error}{of}", f"{self.error[place]:.4g}", *others, f"{self.trivial_error[place]:.4g}"))
-            lines.append((f"NLPD{of}", f"{self.nlpd[place]:.4g}", *densities, f"{self.trivial_nlpd[place]:.4g}"))
+            models = (Other("", self.error, self.nlpd), *self.others, self._trivial)
+            rows.append([f"{error}{of}", *(f"{model.error[place]:.4g}" for model in models)])
+            rows.append([f"NLPD{of}", *(f"{model.nlpd[place]:.4g}" for model in models)])
             if self.coverage:
                 spread = (LEVEL * (1.0 - LEVEL) / self.num_rows) ** 0.5
                 share = f"{100 * self.coverage[place]:.1f} %, of {100 * LEVEL:.0f} +- {100 * spread:.1f} %"
-                lines.append((f"coverage{of}", share, *none, ""))
+                rows.append([f"coverage{of}", share, *empty, ""])
             if self.quarters:
                 shares = " / ".join(f"{100 * share:.0f}" for share in self.quarters[place])
-                lines.append((f"  by quarter{of}", f"{shares} %", *none, ""))
-        widths = [max(len(line[place]) for line in lines) for place in range(len(titles))]
-        padded = ([cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines)
-        table = "\n".join("  ".join(cells).rstrip() for cells in padded)
-        trivial = Other("a prediction without inputs", self.trivial_error, self.trivial_nlpd)
-        better = [name for name, errors, _ in (*self.others, trivial)
-                  if all(other < own for other, own in zip(errors, self.error, strict=True))]  # fmt: skip
-        return table + (
-            f"\nnote: {' and '.join(better)} predict{'s' if len(better) == 1 else ''} these rows better"
-            if better
-            else ""
-        )
+                rows.append([f"  by quarter{of}", f"{shares} %", *empty, ""])
+        table = Table(["", "this model", *(other.name for other in self.others), self._trivial.name], [rows])
+        better = [
+            _SPOKEN.get(name, name)
+            for name, errors, _ in (*self.others, self._trivial)
+            if all(other < own for other, own in zip(errors, self.error, strict=True))
+        ]
+        verb = "predicts" if len(better) == 1 else "predict"
+        return f"{table}\nnote: {' and '.join(better)} {verb} these rows better" if better else str(table)
+
+    @property
+    def _trivial(self) -> Other:
+        return Other("no inputs", self.trivial_error, self.trivial_nlpd)
 
 
 def _by_quarter(inside: Tensor, y: Tensor, mean: Tensor) -> tuple[tuple[float, ...], ...]:

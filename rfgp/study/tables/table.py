@@ -22,7 +22,7 @@ from ...sklearn.frames.problems import bad_cells, several, shown
 from ..datasets import Dataset
 from ..datasets.base import Scaling, Task, split
 from .files import Learned, Raw, Reading, open_table
-from .report import Column, column_of, printed, same_columns, same_rows
+from .report import Column, column_of, report, same_columns, same_rows
 from .roles import roles_of
 from .targets import check_frequent, known_rows, targets_of
 
@@ -85,7 +85,7 @@ class Table:
             task += ", ..." if len(self.class_names) > _MOST_NAMED else ""
         size = f"{several(len(self.x), 'row')}, {several(self.x.shape[1], 'input')}"
         title = f"{self.name} ({self.format}): {size}{task}"
-        return printed(title, self.columns, self.notes)
+        return str(report(title, self.columns, self.notes))
 
     def split(self, test_share: float = 0.2, seed: int = 0, scaling: Scaling = "standardize") -> Dataset:
         """The table as a data set of which random rows, a share of ``test_share``, are kept for testing.

@@ -198,7 +198,7 @@ def test_classes(tmp_path):
     assert list(found.columns) == ["id", "kind", "probability_large", "probability_small", "unseen"]
     assert (found["kind"] == frame["kind"]).mean() > 0.9 and np.allclose(found.iloc[:, 2:4].sum(axis=1), 1.0)
     assert model.scores.error[0] < model.scores.trivial_error[0] and model.scores.nlpd < model.scores.trivial_nlpd
-    assert model.report().splitlines()[1].startswith("error rate")
+    assert model.report().splitlines()[2].startswith("error rate")
 
 
 def test_several_targets():

@@ -1,15 +1,20 @@
-"""An uncertainty study in words and tables, for people and for files."""
+"""The report of an uncertainty study: the check, what matters, how uncertain outputs are, and what to run next."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from torch import Tensor
 
 from ...diagnostics.sensitivity.estimate import Estimate
-from ..report import table
+from .. import plots
+from ..report import Page, Section, Table
 from .findings import Findings
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _GOOD, _FAIR = 0.99, 0.9
 """Shares of the variance that an emulator of good and of fair quality predicts."""
@@ -19,26 +24,15 @@ _OUTSIDE, _OUTSIDE_OF_VARIANCE = 0.02, 0.1
 _APART = 0.1
 """By how much mean ranks of an input, as shares, differ where failed runs are said to be."""
 _QUANTILES = (0.05, 0.5, 0.95)
+_MOST_LINES, _MOST_CHARACTERS = 8, 40
+"""Inputs of a figure, and characters of their names that fit beside each other."""
 
 
-@dataclass(frozen=True)
-class Section:
-    """A part of the page: a title, sentences, a table, and what its columns mean."""
-
-    title: str
-    sentences: list[str]
-    header: list[str]
-    blocks: list[list[list[str]]]
-    note: str = ""
-
-
-def page(study: Findings) -> str:
-    """The whole study as plain text."""
-    parts = [heading(study)]
-    for section in sections(study):
-        lines = [section.title, *section.sentences, "", table(section.header, section.blocks)]
-        parts.append("\n".join(lines + ([section.note] if section.note else [])))
-    return "\n\n".join(parts)
+def page(study: Findings) -> Page:
+    """The whole study in words, tables and figures."""
+    sections = [_check(study), _indices(study), _outputs(study), *_exceedance(study), *_failed(study)]
+    sections += [_next(study), _inputs(study)]
+    return Page(heading(study), "Can the emulator be trusted?", _trust(study), sections)
 
 
 def heading(study: Findings) -> str:
@@ -49,14 +43,9 @@ def heading(study: Findings) -> str:
     return f"Uncertainty study: {count:,} runs{which}, {_counted(dim, 'input')}, {_counted(outputs, 'output')}"
 
 
-def sections(study: Findings) -> list[Section]:
-    """The parts of the page."""
-    after = [_outputs(study), *_exceedance(study), *_failed(study), _next(study), _inputs(study)]
-    return [_check(study), _indices(study), *after]
-
-
-def _check(study: Findings) -> Section:
-    check, sentences, rows = study.check, [], []
+def _trust(study: Findings) -> list[str]:
+    """How well each output is predicted, and what to look at."""
+    check, sentences = study.check, []
     for t, name in enumerate(study.runs.outputs):
         explained, spread, farthest = (float(part[t]) for part in (check.explained, check.spread, check.farthest))
         quality = "well" if explained >= _GOOD else "fairly" if explained >= _FAIR else "badly"
@@ -70,15 +59,19 @@ def _check(study: Findings) -> Section:
         if farthest > _FAR:
             run = int(check.worst[t]) + 1
             sentences.append(f"  Look at run {run}: it is {farthest:.1f} standard deviations from what others say.")
-        rows.append([name, f"{float(check.rmse[t]):.3g}", f"{explained:.4f}", f"{float(check.coverage[t]):.3f}"])
-        rows[-1].append(f"x {spread:.2f}" if spread > 1.0 else "as it is")
+    return sentences
+
+
+def _check(study: Findings) -> Section:
+    check = study.check
+    columns = zip(study.runs.outputs, *(part.tolist() for part in (check.rmse, check.explained)), strict=True)
+    rows = [[name, f"{rmse:.3g}", f"{explained:.4f}"] for name, rmse, explained in columns]
+    for row, coverage, spread in zip(rows, check.coverage.tolist(), check.spread.tolist(), strict=True):
+        row += [f"{coverage:.3f}", f"{max(spread, 1.0):.2f}"]
     return Section(
-        "Can the emulator be trusted?",
-        sentences,
-        ["output", "RMSE", "R2", "in 95 %", "width"],
-        [rows],
-        "Every run is predicted by others, from which all is learned anew; in 95 %: the share of runs inside their "
-        "95 % intervals.",
+        table=Table(["output", "RMSE", "R2", "in 95 %", "width"], [rows]),
+        note="Every run is predicted by others, from which all is learned anew; in 95 %: the share of runs inside "
+        "their 95 % intervals; width: by what intervals have been multiplied.",
     )
 
 
@@ -129,9 +122,9 @@ def _failed(study: Findings) -> list[Section]:
             sentences.append(f"{output}: runs fail {place}; {known}.")
         else:
             sentences.append(f"{output}: runs do not fail in one part of the inputs; {known}.")
-    header = ["output", "input", "median of failed", "of others"]
+    table = Table(["output", "input", "median of failed", "of others"], blocks)
     note = "The runs below are where runs are expected to succeed."
-    return [Section("Where do runs fail?", sentences, header, blocks, note)] if blocks else []
+    return [Section("Where do runs fail?", sentences, table, note)] if blocks else []
 
 
 def _indices(study: Findings) -> Section:
@@ -145,10 +138,10 @@ def _indices(study: Findings) -> Section:
     return Section(
         "Which inputs matter?",
         sentences,
-        ["output", "input", "alone", "95 %", "with others", "95 %"],
-        blocks,
+        Table(["output", "input", "alone", "95 %", "with others", "95 %"], blocks),
         "Shares of the variance of the output: of the input alone (first-order Sobol' index), and with its "
         "interactions (total).",
+        figures=lambda: _figures(study),
     )
 
 
@@ -173,6 +166,45 @@ def _what_matters(names: list[str], order: list[int], first: Tensor, total: Tens
     return text + (f" Less than 1 %: {', '.join(idle)}." if idle else "")
 
 
+def _figures(study: Findings) -> Iterator[tuple[str, Figure]]:
+    """Indices and main effects of each output, with what they show."""
+    for t, output in enumerate(study.runs.outputs):
+        bars, lines = _figures_of(study, t)
+        yield f"Sobol' indices of {output}", bars
+        yield f"main effects of {output}", lines
+
+
+def _figures_of(study: Findings, t: int) -> tuple[Figure, Figure]:
+    names, output = [*map(plots.literal, study.runs.inputs)], plots.literal(study.runs.outputs[t])
+    order = study.sobol.total.value[t].argsort(descending=True).tolist()[:_MOST_LINES]
+    shown = [names[k] for k in order]
+    first, total = study.sobol.first[t], study.sobol.total[t]
+    bars, axes = plots.figure(1, 1, 4.6, 3.2)
+    intervals = [(low[order], high[order]) for low, high in (first.interval(), total.interval())]
+    plots.sobol_bars(
+        shown,
+        first.value[order],
+        total.value[order],
+        *intervals,
+        ylabel=f"share of the variance of {output}",
+        ax=axes[0, 0],
+    )
+    if sum(map(len, shown)) > _MOST_CHARACTERS:
+        axes[0, 0].tick_params(axis="x", labelrotation=25)
+    effect = study.effects.effect[t]
+    lines, axes = plots.figure(1, 1, 4.6, 3.2)
+    low, high = effect.interval()
+    plots.main_effects(
+        shown,
+        study.effects.grid[:, order],
+        effect.value[:, order],
+        (low[:, order], high[:, order]),
+        ylabel=f"mean of {output}",
+        ax=axes[0, 0],
+    )
+    return bars, lines
+
+
 def _outputs(study: Findings) -> Section:
     known, rows = study.propagation, []
     quantiles = {level: known.quantile(level) for level in _QUANTILES}
@@ -181,11 +213,11 @@ def _outputs(study: Findings) -> Section:
         rows.append(cells + [_between(quantiles[level], t) for level in _QUANTILES])
     return Section(
         "How uncertain are the outputs?",
-        [],
-        ["output", "mean", "sd, inputs", "sd, model", *(f"{level:.0%} quantile" for level in _QUANTILES)],
-        [rows],
-        "sd, inputs: what the uncertain inputs contribute; sd, model: what more runs would remove. Quantiles with 95 % "
-        "intervals.",
+        table=Table(
+            ["output", "mean", "sd, inputs", "sd, model", *(f"{level:.0%} quantile" for level in _QUANTILES)], [rows]
+        ),
+        note="sd, inputs: what the uncertain inputs contribute; sd, model: what more runs would remove. "
+        "Quantiles with 95 % intervals.",
     )
 
 
@@ -194,8 +226,8 @@ def _exceedance(study: Findings) -> list[Section]:
         [name, f"{limit:.4g}", f"{value:.4f}", f"{low:.4f} to {high:.4f}"]
         for name, (limit, value, low, high) in study.exceedance.items()
     ]
-    header = ["output", "threshold", "probability", "95 %"]
-    return [Section("How likely is it that a threshold is exceeded?", [], header, [rows])] if rows else []
+    table = Table(["output", "threshold", "probability", "95 %"], [rows])
+    return [Section("How likely is it that a threshold is exceeded?", table=table)] if rows else []
 
 
 def _next(study: Findings) -> Section:
@@ -206,7 +238,7 @@ def _next(study: Findings) -> Section:
     rows = [[name, *(f"{value:.4g}" for value in values)] for name, values in columns]
     sentence = "After these runs, what the model does not know goes, as a standard deviation, from"
     header = ["input", *(f"run {i + 1}" for i in range(len(study.next_inputs)))]
-    return Section("What should be run next?", [sentence, *gains], header, [rows])
+    return Section("What should be run next?", [sentence, *gains], Table(header, [rows]))
 
 
 def _inputs(study: Findings) -> Section:
@@ -221,7 +253,7 @@ def _inputs(study: Findings) -> Section:
                 "guesses there, and widen the intervals of indices and quantiles: do runs there."
             )
     header = ["input", "distribution", "by", "outside the runs", "of its variance"]
-    return Section("What was assumed of the inputs?", sentences, header, [rows])
+    return Section("What was assumed of the inputs?", sentences, Table(header, [rows]))
 
 
 def _with_interval(estimate: Estimate, k: int) -> list[str]:
