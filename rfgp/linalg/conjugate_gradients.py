@@ -11,7 +11,7 @@ from torch import Tensor
 Columns = Callable[[Tensor], Tensor]
 
 
-class Step(NamedTuple):
+class Iteration(NamedTuple):
     """The coefficients (R,) of an iteration: the step length, and the share of the last direction in the next one."""
 
     length: Tensor
@@ -37,7 +37,7 @@ class ConjugateGradients:
         self._product, self._precondition, self.right = product, precondition, right
         self.solution = torch.zeros_like(right)
         self.residual = right.clone()
-        self.steps: list[Step] = []
+        self.steps: list[Iteration] = []
         self._direction = precondition(right)
         self.energy = (right * self._direction).sum(0)
         r""":math:`r^\top M^{-1} r` (R,), as the iterations have it."""
@@ -54,7 +54,7 @@ class ConjugateGradients:
         turn = torch.where(self.energy > 0.0, energy / self.energy, 0.0)
         self._direction.mul_(turn).add_(turned)
         self.energy = energy
-        self.steps.append(Step(length, turn))
+        self.steps.append(Iteration(length, turn))
 
     def replace_residual(self) -> None:
         """Compute the residuals anew from the solutions, which takes another product with A."""

@@ -28,7 +28,7 @@ from ..training.strategies import Strategy
 from ..training.timing import NEVER, Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, validated
 from .choice import NEIGHBORS, MakeParts, Parts, chosen_neighbors, chosen_parts
-from .comparison import Comparison, Rows
+from .comparison import BaselineComparison, LabeledRows
 from .folds import fold_labels
 from .frames.columns import most_levels
 from .kernels import is_rough, kernel_of_levels
@@ -185,7 +185,7 @@ class RandomFeatureGP(BaseEstimator):
             return NEVER
         return Deadline.after(checks.positive("time_limit", self.time_limit, "choose a number of seconds"))
 
-    def _compare(self, comparison: Comparison, rows: Rows) -> None:
+    def _compare(self, comparison: BaselineComparison, rows: LabeledRows) -> None:
         """Keep the losses, and what predicts in place of a model that is worse than others."""
         self.comparison_ = comparison.means
         self.fallback_ = None

@@ -14,7 +14,7 @@ from ..likelihoods.mean_softmax import mean_softmax
 from ..training import timing
 from ..training.timing import Deadline
 from .arrays import Floats
-from .comparison import Rows, class_losses
+from .comparison import LabeledRows, class_losses
 from .latent import latent_moments
 
 _LARGEST_POWER = 8.0
@@ -37,7 +37,7 @@ def tempered(logs: Floats, power: float) -> Floats:
 
 
 @torch.no_grad()
-def choose_alpha(model: Any, x: Tensor, held: Rows, deadline: Deadline) -> Floats:
+def choose_alpha(model: Any, x: Tensor, held: LabeledRows, deadline: Deadline) -> Floats:
     """Set the concentration of a Dirichlet likelihood to the best for held-out rows: their log probabilities then.
 
     The present value comes first, and others while there is time; blocks keep the one that they were learned with.
@@ -60,7 +60,7 @@ def choose_alpha(model: Any, x: Tensor, held: Rows, deadline: Deadline) -> Float
     return predictions[best]
 
 
-def choose_power(rows: Rows, logs: Floats) -> float:
+def choose_power(rows: LabeledRows, logs: Floats) -> float:
     """The power of probabilities that rows which have not been seen are most probable with."""
 
     def loss(log_power: float) -> float:

@@ -28,7 +28,7 @@ from .base import RandomFeatureGP
 from .baselines import Frequencies, LogisticClasses, linear_seconds
 from .calibration import choose_alpha, log_probabilities, tempered
 from .choice import Parts
-from .comparison import Comparison, Rows, class_losses
+from .comparison import BaselineComparison, LabeledRows, class_losses
 from .kernels import scaled_kernel
 from .labels import (
     MOST_CLASSES,
@@ -209,7 +209,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         self.classes_, self.x_scaler_ = every, input_scaler(inputs, weights)
         seed = drawn_seed(self.random_state)
         x, codes = self._model_rows(inputs, labels)
-        rows = Rows(x.numpy(), codes.numpy(), weights)
+        rows = LabeledRows(x.numpy(), codes.numpy(), weights)
         make_parts = functools.partial(_parts, num_lengthscales(self.x_scaler_), len(every), seed)
         own, train, held = as_tensor(weights), *_split(codes, seed)
         seconds = linear_seconds(len(train), x.shape[-1], len(every))
@@ -277,11 +277,11 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         model.condition(inputs, laplace_targets(model, codes), start=model.mode)
         self.rows_ = inputs, codes
 
-    def _comparison(self, has_time: bool) -> Comparison:
+    def _comparison(self, has_time: bool) -> BaselineComparison:
         """What the model is compared with."""
         count = len(self.classes_)
         others = {"frequencies": lambda: Frequencies(count), "linear": lambda: LogisticClasses(count)}
-        return Comparison(class_losses, others if has_time else {"frequencies": others["frequencies"]})
+        return BaselineComparison(class_losses, others if has_time else {"frequencies": others["frequencies"]})
 
     def _rows(
         self, X: ArrayLike, y: ArrayLike, sample_weight: Any, is_first: bool

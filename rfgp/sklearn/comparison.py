@@ -25,16 +25,16 @@ _FEWEST_ROWS, _MOST_NAMES = 5, 3
 """Of how many rows the losses are compared apart, and how many reasons for these are named."""
 
 
-class Rows(NamedTuple):
+class LabeledRows(NamedTuple):
     """Standardized inputs (N, d), targets (N, T) or numbers of classes (N,), and weights (N,), or None for ones."""
 
     x: Floats
     y: NDArray[Any]
     weights: Floats | None
 
-    def take(self, numbers: NDArray[np.int_]) -> Rows:
+    def take(self, numbers: NDArray[np.int_]) -> LabeledRows:
         """Some of the rows."""
-        return Rows(self.x[numbers], self.y[numbers], None if self.weights is None else self.weights[numbers])
+        return LabeledRows(self.x[numbers], self.y[numbers], None if self.weights is None else self.weights[numbers])
 
     @property
     def ones_or_weights(self) -> Floats:
@@ -42,13 +42,13 @@ class Rows(NamedTuple):
         return np.ones(len(self.x)) if self.weights is None else self.weights
 
 
-def class_losses(rows: Rows, log_probabilities: Floats) -> Floats:
+def class_losses(rows: LabeledRows, log_probabilities: Floats) -> Floats:
     """The log losses of rows, (N,), times their weights over the mean weight."""
     weights = rows.ones_or_weights
     return -log_probabilities[np.arange(len(rows.y)), rows.y] * weights / weights.mean()
 
 
-def target_losses(rows: Rows, moments: Floats) -> Floats:
+def target_losses(rows: LabeledRows, moments: Floats) -> Floats:
     """The negative log densities of targets under normals with moments (N, 2, T): means over observed outputs, (N,).
 
     They are NaN where all are missing. Standard deviations below a hundredth of that of all targets count as that.
@@ -86,25 +86,27 @@ def without_advice() -> Iterator[None]:
         yield
 
 
-class Comparison:
+class BaselineComparison:
     """The losses of a model on rows that it has not seen, beside those of others.
 
     :param losses: of rows with predictions (N, ...): :func:`class_losses` or :func:`target_losses`.
     :param others: what makes the others, by name.
     """
 
-    def __init__(self, losses: Callable[[Rows, Floats], Floats], others: Mapping[str, Callable[[], Any]]) -> None:
+    def __init__(
+        self, losses: Callable[[LabeledRows, Floats], Floats], others: Mapping[str, Callable[[], Any]]
+    ) -> None:
         self.losses, self.others = losses, others
         self.by_row: dict[str, Floats] = {}
-        self.rows: Rows | None = None
+        self.rows: LabeledRows | None = None
 
-    def on_held_out(self, train: Rows, held: Rows, own: Floats) -> None:
+    def on_held_out(self, train: LabeledRows, held: LabeledRows, own: Floats) -> None:
         """Compare losses (N,) of held-out rows with those of others that have seen the training rows."""
         self.by_row, self.rows = {"model": own}, held
         for name, make in self.others.items():
             self.by_row[name] = self.losses(held, make().fit(*train).predict(held.x, held.weights))
 
-    def on_left_out(self, rows: Rows, own: Floats) -> None:
+    def on_left_out(self, rows: LabeledRows, own: Floats) -> None:
         """Compare losses (N,) of rows, each predicted by all others, with those of folds by other folds."""
         self.by_row, self.rows = {"model": own}, rows
         count = min(_FOLDS, len(rows.x) // 2)

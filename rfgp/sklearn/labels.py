@@ -22,7 +22,7 @@ from ..training.strategies import Evidence, Strategy
 from ..training.timing import Deadline
 from .arrays import Floats
 from .calibration import choose_power, log_probabilities, tempered
-from .comparison import Rows, class_losses
+from .comparison import LabeledRows, class_losses
 from .latent import latent_moments
 
 MOST_CLASSES = 5
@@ -46,7 +46,7 @@ class LabelModel(NamedTuple):
     summary: FitSummary
 
     @classmethod
-    def scored(cls, model: Any, logs: Floats, held: Rows, summary: FitSummary) -> LabelModel:
+    def scored(cls, model: Any, logs: Floats, held: LabeledRows, summary: FitSummary) -> LabelModel:
         """With the power of its probabilities that held-out rows are most probable with, and their loss then."""
         power = choose_power(held, logs)
         return cls(model, logs, power, float(class_losses(held, tempered(logs, power)).mean()), summary)
@@ -69,7 +69,7 @@ def better_model(
     x: Tensor,
     codes: Tensor,
     x_held: Tensor,
-    held: Rows,
+    held: LabeledRows,
     options: LaplaceOptions,
     deadline: Deadline,
 ) -> LabelModel:

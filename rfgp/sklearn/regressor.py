@@ -30,7 +30,7 @@ from .arrays import Floats, all_or_nothing, as_tensor, check_numbers, drawn_seed
 from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
-from .comparison import Comparison, Rows, split_rows, target_losses
+from .comparison import BaselineComparison, LabeledRows, split_rows, target_losses
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, noise_variances
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
@@ -178,7 +178,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     def _fit(self, x: Tensor, z: Tensor, weights: Floats | None, deadline: Deadline) -> None:
         """Fit standardized rows, and compare the model with others on rows that it has not seen."""
         generator = torch.Generator().manual_seed(drawn_seed(self.random_state))
-        rows = Rows(x.numpy(), _columns(z.numpy()), weights)
+        rows = LabeledRows(x.numpy(), _columns(z.numpy()), weights)
         num_outputs = rows.y.shape[1]
         seconds = linear_seconds(len(x), x.shape[-1], num_outputs)
         train, held = split_rows(rows.y, generator)
@@ -201,7 +201,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                     model, once = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
             bar.begin("comparison")
             others = _OTHERS if deadline.allows(seconds + once) else {"constant": Constant}
-            comparison = Comparison(target_losses, others)
+            comparison = BaselineComparison(target_losses, others)
             if len(held):
                 unseen = rows.take(held.numpy())
                 precisions = None if own is None else own[held].numpy()
@@ -408,7 +408,7 @@ def _or_ones(weights: Any, targets: Any) -> Floats:
     return np.broadcast_to(1.0 if weights is None else np.asarray(weights, dtype=np.float64), len(np.asarray(targets)))
 
 
-def _losses(model: Any, rows: Rows, deadline: Deadline) -> Floats:
+def _losses(model: Any, rows: LabeledRows, deadline: Deadline) -> Floats:
     """The mean negative log densities of rows that a model has not seen; of the first ones where time is short."""
     began, first = timing.clock(), np.arange(min(_FIRST_HELD_OUT, len(rows.x)))
     losses, rest = _losses_of(model, rows.take(first)), np.arange(len(first), len(rows.x))
@@ -417,7 +417,7 @@ def _losses(model: Any, rows: Rows, deadline: Deadline) -> Floats:
     return losses
 
 
-def _losses_of(model: Any, rows: Rows) -> Floats:
+def _losses_of(model: Any, rows: LabeledRows) -> Floats:
     x = torch.from_numpy(rows.x)
     if isinstance(model, StudentModels):
         return model.losses(x, torch.from_numpy(rows.y))

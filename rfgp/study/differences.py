@@ -11,7 +11,7 @@ from typing import Any
 from .._support import checks
 from ..diagnostics.measurement import Measurement
 from .record import StudyRecord
-from .report import Table
+from .report import ReportTable
 from .verdict import Model
 
 
@@ -41,7 +41,7 @@ class Comparison:
         parts = ["\n".join(textwrap.fill(word, 100) for word in self.words)]
         if self.settings:
             cells = [[name, *map(_shown, pair)] for name, pair in self.settings.items()]
-            parts.append(str(Table(["setting", *self.names], [cells])))
+            parts.append(str(ReportTable(["setting", *self.names], [cells])))
         if self.rows:
             parts.append(self.table())
         return "\n\n".join(parts)
@@ -57,7 +57,7 @@ class Comparison:
                 star = " *" if measure != "seconds" and (gap.is_above or gap.is_below) else "  "
                 block.append([name, measure, str(first), str(second), f"{gap}{star}"])
             blocks.append(block)
-        return f"{Table(header, blocks)}\n* more than two standard errors"
+        return f"{ReportTable(header, blocks)}\n* more than two standard errors"
 
 
 def compare(first: StudyRecord, second: StudyRecord, names: tuple[str, str] = ("A", "B")) -> Comparison:

@@ -10,7 +10,7 @@ from ..diagnostics.measurement import Measurement
 from . import plots
 from .names import spoken
 from .record import StudyRecord
-from .report import Page, Section, Table
+from .report import Page, ReportTable, Section
 from .verdict import Verdict
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _outputs(result: StudyRecord, verdict: Verdict) -> list[Section]:
         for output in result.data["outputs"]
     ]
     note = "In units of the targets; of the approximation the first seed."
-    return [Section("Each target", table=Table(header, [rows]), note=note)]
+    return [Section("Each target", table=ReportTable(header, [rows]), note=note)]
 
 
 def _kernels(result: StudyRecord) -> list[Section]:
@@ -131,4 +131,4 @@ def _kernels(result: StudyRecord) -> list[Section]:
     if not result.kernels:
         return []
     rows = [[c.kernel, f"{c.nlpd:.4g}", str(Measurement(c.behind, c.behind_error))] for c in result.kernels]
-    return [Section("Kernels", table=Table(["kernel", "NLPD of left-out rows", "behind the best"], [rows]))]
+    return [Section("Kernels", table=ReportTable(["kernel", "NLPD of left-out rows", "behind the best"], [rows]))]

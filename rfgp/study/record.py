@@ -10,7 +10,7 @@ from ..diagnostics.measurement import Measurement
 from ..training import FitSummary
 from . import plots
 from .losses import LEVEL
-from .report import Table
+from .report import ReportTable
 from .runs import KernelScore, Run, Summary, plain, summary
 from .verdict import Facts, Model, Verdict, verdict
 
@@ -123,7 +123,7 @@ class StudyRecord:
             against={other: {m: behind(other, m) for m in ("error", "mnll")} for other in common},
         )
 
-    def scores(self, **more: str) -> Table:
+    def scores(self, **more: str) -> ReportTable:
         """Means and standard errors: approximations by number of features, then the exact model and the baselines.
 
         :param more: titles of other measures, by their names.
@@ -147,7 +147,7 @@ class StudyRecord:
             blocks.setdefault(row.num_features, []).append(
                 [self.label(row.method, row.num_features), width, *cells, train]
             )
-        return Table(["method", "features", *measures.values(), "train (s)"], list(blocks.values()))
+        return ReportTable(["method", "features", *measures.values(), "train (s)"], list(blocks.values()))
 
     @property
     def notes(self) -> str:

@@ -21,13 +21,13 @@ _NUMBER = re.compile(r"\s*[-+−±(]?\s*[0-9.]|\s*$|[-+]?(inf|nan)\b")
 
 
 @dataclass(frozen=True)
-class Table:
+class ReportTable:
     """Cells in blocks of rows. Columns of numbers are aligned to the right, the first and those of words to the left.
 
     :param header: the titles of the columns.
     :param blocks: cells by block and row.
 
-    >>> print(Table(["method", "RMSE"], [[["landmarks", "0.25"]], [["exact", "0.2"]]]))
+    >>> print(ReportTable(["method", "RMSE"], [[["landmarks", "0.25"]], [["exact", "0.2"]]]))
     method     RMSE
     ---------------
     landmarks  0.25
@@ -79,7 +79,7 @@ class Section:
 
     title: str = ""
     sentences: Sequence[str] = ()
-    table: Table | None = None
+    table: ReportTable | None = None
     note: str = ""
     figures: Callable[[], Iterable[tuple[str, Figure]]] | None = None
     pairs: Mapping[str, Any] = field(default_factory=dict)

@@ -18,9 +18,9 @@ from .rollback import Rollback
 from .session import Training
 from .starts import random_rows
 from .timing import Deadline
-from .tuning import Step, Tuning
+from .tuning import PlannedStage, Tuning
 
-_FIRST, _LAST = (Step(900, 10, True),), (Step(3000, 8, False),)
+_FIRST, _LAST = (PlannedStage(900, 10, True),), (PlannedStage(3000, 8, False),)
 _FINALISTS, _EVALUATIONS, _NEIGHBORS = 3, 100, 64
 _SHARE_OF_FIRST = 0.6
 

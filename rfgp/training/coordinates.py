@@ -49,7 +49,7 @@ class Coordinate(abc.ABC):
         """The gradient in the coordinates, from those of the parameters."""
 
 
-class Linear(Coordinate):
+class LinearCoordinate(Coordinate):
     """A parameter on a linear scale: (value - center) / unit."""
 
     def __init__(self, name: str, parameter: Tensor, center: Tensor, unit: Tensor) -> None:
@@ -308,11 +308,11 @@ def _coordinates(parts: Parts, moments: DataMoments, ranges: Mapping[int, Tensor
                     unit = _resolved(constraint.transform(_double(parameter, flat=False)), name, ranges[id(parameter)])
                 yield Logarithmic(full.replace("raw_", ""), parameter, constraint, least, unit)
             elif constraint is None and isinstance(owner, ConstantMean):
-                yield Linear(full.replace("raw_", ""), parameter, *units.of_output(outputs.get(id(owner))))
+                yield LinearCoordinate(full.replace("raw_", ""), parameter, *units.of_output(outputs.get(id(owner))))
             else:
                 is_by_row = parameter.dim() > 1 and name.endswith("covar_factor")
                 zero = torch.zeros((), dtype=torch.float64, device=parameter.device)
-                yield Linear(full, parameter, zero, _root_mean_square(parameter, is_by_row))
+                yield LinearCoordinate(full, parameter, zero, _root_mean_square(parameter, is_by_row))
 
 
 def _resolved(value: Tensor, name: str, span: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from .objectives import Objective
 from .parts import Parts
 from .prediction_errors import normal_log_density, prediction_errors
 from .rollback import Values
-from .run import Run
+from .run import Maximization
 from .stationary import covariance
 
 MOST_CELLS = 48
@@ -76,6 +76,6 @@ class CorrelatedCells(Observations):
         with torch.no_grad():  # a larger root, from which no direction is out of reach
             start.root.copy_(cholesky(start.function + start.noise.max() * torch.eye(len(start.noise)).to(start.noise)))
         with contextlib.suppress(NoValueError):
-            Run(first, False, _EVALUATIONS).ascend()
+            Maximization(first, False, _EVALUATIONS).ascend()
         if not second.score_or_worst() > score:
             before.restore()

@@ -30,7 +30,7 @@ from .moments import data_moments
 from .objectives import Objective, WeightSpaceObjective
 from .parts import constrained_values, log_prior, parts_of
 from .rollback import Rollback
-from .run import Run
+from .run import Maximization
 from .session import Stage, Training
 from .starts import center_inputs, start_from_data
 from .strategies import Strategy, Task, show
@@ -202,7 +202,7 @@ def _learn_from_first_rows(model: WeightSpaceVariationalGP, x: Tensor, y: Tensor
         return
     try:
         with quiet():
-            Run(objective, True, _EVALUATIONS, deadline=deadline).ascend()
+            Maximization(objective, True, _EVALUATIONS, deadline=deadline).ascend()
     except NoValueError:
         return
 

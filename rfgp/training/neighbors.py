@@ -22,9 +22,9 @@ from .session import Stage, Training
 from .starts import center_inputs, start_from_data
 from .strategies import Strategy, Task
 from .timing import clock
-from .tuning import Step, Tuning
+from .tuning import PlannedStage, Tuning
 
-STEPS = (Step(3000, 16, True), Step(6000, 8, False), Step(6000, 8, False))
+STEPS = (PlannedStage(3000, 16, True), PlannedStage(6000, 8, False), PlannedStage(6000, 8, False))
 
 
 class NeighborObjective(WeightSpaceObjective):

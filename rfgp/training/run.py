@@ -31,7 +31,7 @@ are fewer after it."""
 _PRECISION = {torch.float64: 1e-12, torch.float32: 1e-7}
 
 
-class Run:
+class Maximization:
     """One maximization, from starting values to the best point, of at least one evaluation.
 
     After the deadline it takes few rows, and a short time.

@@ -32,7 +32,7 @@ from .moments import DataMoments
 from .noise_check import advice_on_features
 from .objectives import ExactObjective, Objective
 from .parts import constrained_values, parts_of
-from .run import Run
+from .run import Maximization
 from .starts import random_rows
 from .summary import FitStage, FitSummary
 from .timing import Deadline
@@ -109,7 +109,7 @@ class Training:
         self.objective, self.model, self.initialize, self.limit = objective, objective.model, initialize, limit
         self.report, self.deadline = report, deadline
         self.stages: list[FitStage] = []
-        self.runs: list[Run] = []
+        self.runs: list[Maximization] = []
         self.ascent: Ascent | None = None
         self.initial, self.used = math.nan, 0
         self.source = ""
@@ -172,7 +172,9 @@ class Training:
         limit = self.left if stage.evaluations is None else min(stage.evaluations, self.left)
         deadline = self.deadline.earlier(self.fit_seconds) if stage.deadline is None else stage.deadline
         seconds = 0.0 if isinstance(objective, CompositeLikelihood) else _GRADIENT * self._costs[0]
-        run = Run(objective, self.initialize, limit, self.report, deadline, stage.trials, seconds, stage.is_tied)
+        run = Maximization(
+            objective, self.initialize, limit, self.report, deadline, stage.trials, seconds, stage.is_tied
+        )
         self.runs.append(run)
         self.ascent = stage.ascent = ascent = run.ascend()
         self.initialize = False
@@ -219,7 +221,7 @@ class Training:
             return None
         objective = SpectralObjective(evidence, self.objective.x, self.objective.moments)
         with only_free(self.model):
-            return Run(objective, False, _RESCALINGS).ascend()
+            return Maximization(objective, False, _RESCALINGS).ascend()
 
     def finish(self) -> float:
         """Leave the model fitted to all rows; where it has learned from others, rescale it; its evidence."""

@@ -33,7 +33,7 @@ _STARTS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (0.3, 0.01))
 _ROWS_OF_STARTS = 128
 
 
-class Step(NamedTuple):
+class PlannedStage(NamedTuple):
     """A stage to come, with so many rows: fewer where a row needs several factors."""
 
     rows: int
@@ -63,7 +63,7 @@ class Tuning:
         self._best = self.coordinates.values()
         self._seen = 0
 
-    def stages(self, steps: tuple[Step, ...]) -> Iterator[Stage]:
+    def stages(self, steps: tuple[PlannedStage, ...]) -> Iterator[Stage]:
         """Those for which there is time; after each, the model has the best parameters."""
         has_one_shape = (self.coordinates.lengthscales | self.coordinates.transforms).sum() < 2
         for index, step in enumerate(steps):
@@ -113,7 +113,7 @@ class Tuning:
         search, predict = (after - before for before, after in itertools.pairwise([*times, timing.clock()]))
         return max(search, 1e-9) / len(rows), max(predict, 1e-9) / len(rows)
 
-    def _affordable(self, step: Step, deadline: Deadline) -> int:
+    def _affordable(self, step: PlannedStage, deadline: Deadline) -> int:
         rows = step.rows // min(self.observations.num_factors, _MOST_FACTORS)
         if not deadline.is_set:
             return rows

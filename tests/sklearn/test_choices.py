@@ -9,7 +9,7 @@ import torch
 import rfgp.sklearn.base
 from rfgp.sklearn import RandomFeatureGPRegressor
 from rfgp.sklearn.choice import KERNELS, chosen_parts
-from rfgp.sklearn.comparison import Comparison
+from rfgp.sklearn.comparison import BaselineComparison
 from rfgp.sklearn.scaling import ColumnScaler
 from rfgp.sklearn.student import StudentModels
 from rfgp.training import timing
@@ -67,7 +67,7 @@ def test_weights_beside_student_noise_are_refused_in_updates():
 
 
 def test_no_better_model_is_no_advice():
-    comparison = Comparison(None, {"linear": None})
+    comparison = BaselineComparison(None, {"linear": None})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for losses in ({}, {"linear": np.array([1.0, 1.2])}, {"linear": np.array([0.995, 0.999])}):

@@ -14,7 +14,7 @@ from sklearn.linear_model import LogisticRegression
 
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 from rfgp.sklearn.calibration import choose_power, tempered
-from rfgp.sklearn.comparison import Rows
+from rfgp.sklearn.comparison import LabeledRows
 
 SMALL = {"num_features": 32, "max_evaluations": 6, "kernel": "matern32", "random_state": 0}
 WORSE = "rows that were held out are predicted better by"
@@ -83,9 +83,9 @@ def test_the_temperature_is_that_of_the_labels(power):
     logs = tempered(generator.normal(size=(4000, 3)), 1.0)
     codes = (np.exp(tempered(logs, power)).cumsum(-1) > generator.random((4000, 1))).argmax(-1)
     weights = generator.uniform(0.5, 2.0, size=4000)
-    assert abs(np.log(choose_power(Rows(logs, codes, None), logs) / power)) < 0.12
-    assert abs(np.log(choose_power(Rows(logs, codes, weights), logs) / power)) < 0.15
-    assert abs(np.log(choose_power(Rows(logs, codes, None).take(np.arange(3)), logs[:3]))) < 0.3
+    assert abs(np.log(choose_power(LabeledRows(logs, codes, None), logs) / power)) < 0.12
+    assert abs(np.log(choose_power(LabeledRows(logs, codes, weights), logs) / power)) < 0.15
+    assert abs(np.log(choose_power(LabeledRows(logs, codes, None).take(np.arange(3)), logs[:3]))) < 0.3
 
 
 def test_probabilities_have_the_temperature():

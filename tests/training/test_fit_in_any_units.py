@@ -257,7 +257,7 @@ def test_the_best_point_is_kept_on_any_end(kind, error, monkeypatch):
     model = WeightSpaceGP(polynomial(), GaussianLikelihood()) if kind == "weight space" else None
     model = ExactModel(x, y, GaussianLikelihood(), polynomial()) if model is None else model
     seen = []
-    original = rfgp.training.run.Run.evaluate
+    original = rfgp.training.run.Maximization.evaluate
 
     def evaluate(run, point, rows):
         if len(seen) == 5:
@@ -266,7 +266,7 @@ def test_the_best_point_is_kept_on_any_end(kind, error, monkeypatch):
         seen.append((result[0], [p.detach().clone() for p in model.parameters()]))
         return result
 
-    monkeypatch.setattr(rfgp.training.run.Run, "evaluate", evaluate)
+    monkeypatch.setattr(rfgp.training.run.Maximization, "evaluate", evaluate)
     with pytest.raises(error):
         rfgp.fit(model, *((x, y) if kind == "weight space" else ()))
     best = max(seen, key=lambda pair: pair[0])[1]
@@ -415,7 +415,7 @@ def test_training_again_never_loses(limit):
 def test_an_interrupt_while_starts_are_compared_keeps_the_best(monkeypatch):
     x, y, _ = rows()
     model = WeightSpaceGP(rfgp.approximate(KERNELS["rbf"](), 32, input_dim=COLUMNS, seed=0), GaussianLikelihood())
-    original, values = rfgp.training.run.Run.evaluate, []
+    original, values = rfgp.training.run.Maximization.evaluate, []
 
     def evaluate(run, point, rows):
         if len(values) == 20:
@@ -423,7 +423,7 @@ def test_an_interrupt_while_starts_are_compared_keeps_the_best(monkeypatch):
         values.append(original(run, point, rows))
         return values[-1]
 
-    monkeypatch.setattr(rfgp.training.run.Run, "evaluate", evaluate)
+    monkeypatch.setattr(rfgp.training.run.Maximization, "evaluate", evaluate)
     with pytest.raises(KeyboardInterrupt):
         rfgp.fit(model, x, y)
     with torch.no_grad():

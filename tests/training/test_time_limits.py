@@ -16,7 +16,7 @@ from rfgp.training import CompositeLikelihood, auto, costs, objectives, session,
 from rfgp.training.minibatches import MinibatchTraining
 from rfgp.training.near_rows import NearRows
 from rfgp.training.neighbors import NeighborObjective
-from rfgp.training.run import Run
+from rfgp.training.run import Maximization
 
 ROWS, PER_ROW, GRADIENT = 600, 0.01, 10.0
 """Seconds that a fit takes for every row, and how many times as long an evaluation with its gradient takes."""
@@ -219,7 +219,7 @@ def tuned(clock, monkeypatch):
 
     monkeypatch.setattr(NearRows, "groups", search)
     monkeypatch.setattr(CompositeLikelihood, "score", predict)
-    monkeypatch.setattr(Run, "evaluate", ascend)
+    monkeypatch.setattr(Maximization, "evaluate", ascend)
 
     def make(limit):
         x, y = rows(2100)
@@ -237,7 +237,7 @@ def test_rows_of_a_tuning_are_as_many_as_their_searches_and_evaluations_have_tim
     measuring = BUILD + 129 * SEARCH + 129 * PREDICT
     assert clock.now == measuring
     assert len(made.held) == int(0.1 * (limit - measuring) / (SEARCH + PREDICT))
-    training.follow(made.stages((tuning.Step(3000, evaluations, True),)))
+    training.follow(made.stages((tuning.PlannedStage(3000, evaluations, True),)))
     assert set(clock.evaluations) == {int((limit - measuring) / (SEARCH + 3.0 * evaluations * PREDICT))}
     assert 0.8 * limit <= clock.now <= 1.2 * limit
 
@@ -245,5 +245,5 @@ def test_rows_of_a_tuning_are_as_many_as_their_searches_and_evaluations_have_tim
 def test_a_tuning_judges_no_fewer_rows_than_can_decide_and_makes_its_first_stage_alone(clock, tuned):
     made, training = tuned(16.0)
     assert len(made.held) == 256
-    training.follow(made.stages((tuning.Step(3000, 4, True), tuning.Step(3000, 4, True))))
+    training.follow(made.stages((tuning.PlannedStage(3000, 4, True), tuning.PlannedStage(3000, 4, True))))
     assert clock.evaluations == [256] and len(training.stages) == 1

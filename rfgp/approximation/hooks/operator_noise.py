@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ..._support.gpytorch_names import constant_of, diagonal_of
 from ...inference.noise import CorrelatedNoise, IndependentNoise, KnownNoise, Targets
-from ...inference.noise.base import Observations, unit_matrices
+from ...inference.noise.base import ObservedTargets, unit_matrices
 from ...inference.sums.rows import Rows
 
 
@@ -64,7 +64,7 @@ class ConstantNoise(OperatorNoise):
             if is_diagonal
             else CorrelatedNoise(targets, lambda: covariance)
         )
-        rows = model.weigh(Observations(columns, observed))
+        rows = model.weigh(ObservedTargets(columns, observed))
         return rows, model.precisions(rows.num_groups)
 
     def solve(self, rows: Tensor) -> Tensor:
@@ -91,7 +91,7 @@ class NoiseByRow(OperatorNoise):
 
     def weigh(self, columns: Tensor, observed: Tensor | None) -> tuple[Rows, list[Tensor | None]]:
         noise = KnownNoise(Targets(self.num_outputs, has_columns=True))
-        rows = noise.weigh(Observations(columns, observed, self.by_row))
+        rows = noise.weigh(ObservedTargets(columns, observed, self.by_row))
         return rows, [*unit_matrices(self.num_outputs, self.by_row.device)]
 
     def solve(self, rows: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from ...functionals import Operator
 from ...likelihoods import ComplexNormal, MultivariateNormal
 from ...linalg.cholesky_factor import factor_of
 from ..noise import NoiseModel
-from ..noise.base import Observations, residual_columns
+from ..noise.base import ObservedTargets, residual_columns
 from ..posterior.covariance import CholeskyRoot, Index, WeightSpaceCovariance
 from ..posterior.posterior import GaussianPosterior
 from ..posterior.products import feature_product
@@ -42,10 +42,10 @@ class WhitenedNoise(NoiseModel):
         super().__init__(noise.targets)
         self.noise = noise
 
-    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> ObservedTargets:
         return self.noise.observations(x, y, noise, basis, is_all)
 
-    def rows_of(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: ObservedTargets) -> Rows:
         return self.noise.weigh(observations._replace(weights=None))
 
     def precisions(self, num_groups: int) -> list[Tensor | None]:

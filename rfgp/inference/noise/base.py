@@ -32,27 +32,27 @@ class Targets(NamedTuple):
     has_tasks: bool = False
     is_complex: bool = False
 
-    def columns(self, x: Tensor, y: Tensor, basis: Tensor) -> Observations:
+    def columns(self, x: Tensor, y: Tensor, basis: Tensor) -> ObservedTargets:
         """Columns [y, basis] (N, T + k), and where y is observed, (N, T)."""
         if self.has_columns:
             return self._several(x, y, basis)
         if self.is_complex and isinstance(y, Tensor) and y.is_complex():
             values, observed = complete(y)
             columns = torch.cat([checks.targets(values, x).unsqueeze(-1), basis.to(y.dtype)], dim=-1)
-            return Observations(columns, None if observed is None else observed.unsqueeze(-1))
+            return ObservedTargets(columns, None if observed is None else observed.unsqueeze(-1))
         checks.targets(y, x)
         if y.is_complex() != self.is_complex:
             wanted, likelihood = (
                 ("complex", "GaussianLikelihood") if self.is_complex else ("real", "ComplexGaussianLikelihood")
             )
             raise ValueError(f"expected {wanted} targets, got {y.dtype}; use {likelihood}")
-        return Observations(torch.cat([y.unsqueeze(-1), basis.to(y.dtype)], dim=-1))
+        return ObservedTargets(torch.cat([y.unsqueeze(-1), basis.to(y.dtype)], dim=-1))
 
     def by_output(self, values: Tensor) -> Tensor:
         """Values (N,) of a single output as (N, 1); others as they are."""
         return values.unsqueeze(-1) if values.dim() == 1 and self.num_outputs == 1 else values
 
-    def _several(self, x: Tensor, y: Tensor, basis: Tensor) -> Observations:
+    def _several(self, x: Tensor, y: Tensor, basis: Tensor) -> ObservedTargets:
         checks.tensor(y, "y")
         values = self.by_output(y)
         if not y.is_floating_point() or values.shape != (len(x), self.num_outputs):
@@ -66,14 +66,14 @@ class Targets(NamedTuple):
         if bool(torch.isinf(values).any()):
             raise ValueError("expected finite targets, or NaN for missing ones, got infinite ones; correct them")
         if bool(observed.all()):
-            return Observations(torch.cat([values, basis], dim=-1))
+            return ObservedTargets(torch.cat([values, basis], dim=-1))
         if not bool(observed.any()):
             raise ValueError("expected at least one observed target, got NaN only; leave these rows out")
         filled = torch.where(observed, values, values.nanmean(0).nan_to_num(0.0))
-        return Observations(torch.cat([filled, basis], dim=-1), observed)
+        return ObservedTargets(torch.cat([filled, basis], dim=-1), observed)
 
 
-class Observations(NamedTuple):
+class ObservedTargets(NamedTuple):
     """Checked targets, and what is known of their noise: all of rows that does not follow from parameters.
 
     :param columns: the columns that are regressed, targets and the basis of the mean, (..., N, K).
@@ -89,9 +89,9 @@ class Observations(NamedTuple):
     labels: Tensor | None = None
     weights: Tensor | None = None
 
-    def take(self, rows: Tensor) -> Observations:
+    def take(self, rows: Tensor) -> ObservedTargets:
         """Those of some rows."""
-        return Observations(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
+        return ObservedTargets(*(None if part is None else part[rows] for part in self))  # type: ignore[arg-type]
 
 
 def complete(y: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -148,7 +148,7 @@ class NoiseModel(abc.ABC):
         return GramStatistics
 
     @abc.abstractmethod
-    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> ObservedTargets:
         """Checked targets and noise.
 
         :param x: inputs, (N, d).
@@ -159,10 +159,10 @@ class NoiseModel(abc.ABC):
         """
 
     @abc.abstractmethod
-    def rows_of(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: ObservedTargets) -> Rows:
         """Rows without regard to the weights."""
 
-    def weigh(self, observations: Observations) -> Rows:
+    def weigh(self, observations: ObservedTargets) -> Rows:
         """Rows by the precision of their outputs, at the present parameters."""
         rows = self.rows_of(observations)
         return rows if observations.weights is None else rows.weighted(observations.weights)

@@ -19,7 +19,7 @@ from ..sums.class_statistics import ClassStatistics
 from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, Observations, Targets, registered, residual_columns
+from .base import NoiseModel, ObservedTargets, Targets, registered, residual_columns
 
 MANY_CLASSES = 32
 """From how many classes on the rows of a class are held in place of its Gram matrix, while they are few."""
@@ -65,16 +65,16 @@ class ClassLabels(NoiseModel):
         is_known = isinstance(likelihood, DirichletClassificationLikelihood) and not targets.has_columns
         return cls(targets, likelihood) if is_known else None
 
-    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> ObservedTargets:
         if noise is not None:
             raise ValueError("expected no noise for class labels, got some; the likelihood computes it from the labels")
         labels = checks.labels(y, x, self.num_systems)
-        return Observations(torch.cat([basis.new_ones(len(basis), 1), basis], dim=-1), labels=labels)
+        return ObservedTargets(torch.cat([basis.new_ones(len(basis), 1), basis], dim=-1), labels=labels)
 
-    def rows_of(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: ObservedTargets) -> Rows:
         return Rows(observations.columns, groups=observations.labels, num_groups=self.num_systems)
 
-    def weigh(self, observations: Observations) -> Rows:
+    def weigh(self, observations: ObservedTargets) -> Rows:
         weights = observations.weights
         if weights is None or self._residual is None:
             return super().weigh(observations)

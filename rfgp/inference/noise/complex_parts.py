@@ -12,7 +12,7 @@ from ..._support import checks
 from ...likelihoods.complex_gaussian import ComplexGaussianLikelihood, ComplexNoise, FixedNoiseComplexGaussianLikelihood
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, Observations, Targets, complete, noise_of_observed, registered, weights_of
+from .base import NoiseModel, ObservedTargets, Targets, complete, noise_of_observed, registered, weights_of
 
 
 @registered(ComplexGaussianLikelihood, FixedNoiseComplexGaussianLikelihood)
@@ -50,15 +50,15 @@ class ComplexParts(NoiseModel):
             )
         return cls(likelihood)
 
-    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> ObservedTargets:
         if not checks.tensor(y, "y").is_complex():
             raise ValueError(f"expected complex targets, got {y.dtype}; use torch.complex(real, imaginary)")
         values, observed = complete(y)
         parts = torch.view_as_real(checks.targets(values, x).resolve_conj())
         columns = torch.cat([parts, basis.to(parts.dtype)], dim=-1)
-        return Observations(columns, observed, self._variances(x, y, noise, observed, is_all))
+        return ObservedTargets(columns, observed, self._variances(x, y, noise, observed, is_all))
 
-    def rows_of(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: ObservedTargets) -> Rows:
         columns, observed, variances, *_ = observations
         if variances is None:
             return Rows(columns, None if observed is None else observed.to(columns.dtype).unsqueeze(-1))

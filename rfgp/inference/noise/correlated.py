@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, Observations, Targets, registered
+from .base import NoiseModel, ObservedTargets, Targets, registered
 
 
 @registered(MultitaskGaussianLikelihood)
@@ -34,12 +34,12 @@ class CorrelatedNoise(NoiseModel):
             return None
         return cls(targets, functools.partial(_task_covariance, likelihood))
 
-    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> ObservedTargets:
         if noise is not None:
             raise ValueError("expected no noise for a likelihood that learns its covariance, got some; leave it out")
         return self.targets.columns(x, y, basis)
 
-    def rows_of(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: ObservedTargets) -> Rows:
         columns, observed = observations[:2]
         if observed is None:
             patterns = torch.ones(1, self.num_outputs, dtype=torch.bool, device=columns.device)

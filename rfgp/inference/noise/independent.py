@@ -14,7 +14,7 @@ from ...likelihoods import ComplexGaussianLikelihood
 from ..sums.rows import Rows
 from ..sums.statistics import GramStatistics
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, Observations, Targets, registered, unit_matrices
+from .base import NoiseModel, ObservedTargets, Targets, registered, unit_matrices
 
 
 @registered(GaussianLikelihood, MultitaskGaussianLikelihood)
@@ -45,7 +45,7 @@ class IndependentNoise(NoiseModel):
         kind = targets._replace(is_complex=isinstance(likelihood, ComplexGaussianLikelihood))
         return cls(kind, functools.partial(_common_variance, likelihood, targets.num_outputs))
 
-    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> ObservedTargets:
         if noise is not None:
             other = "MultitaskFixedNoise" if self.targets.has_columns else "FixedNoise"
             raise ValueError(
@@ -53,7 +53,7 @@ class IndependentNoise(NoiseModel):
             )
         return self.targets.columns(x, y, basis)
 
-    def rows_of(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: ObservedTargets) -> Rows:
         columns, observed = observations[:2]
         if observed is None:
             return Rows(columns)

@@ -12,7 +12,7 @@ from ..._support import checks
 from ...likelihoods import FixedNoiseComplexGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, Observations, Targets, noise_of_observed, registered, unit_matrices, weights_of
+from .base import NoiseModel, ObservedTargets, Targets, noise_of_observed, registered, unit_matrices, weights_of
 
 
 @registered(FixedNoiseGaussianLikelihood, MultitaskFixedNoiseGaussianLikelihood)
@@ -35,12 +35,12 @@ class KnownNoise(NoiseModel):
             targets = targets._replace(is_complex=True)
         return cls(targets, likelihood) if is_several or is_single else None
 
-    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> ObservedTargets:
         columns, observed, *_ = self.targets.columns(x, y, basis)
         variances = self._checked(self._noise(y, noise, is_all).to(x) if noise is None else noise, x, observed)
-        return Observations(columns, observed, variances)
+        return ObservedTargets(columns, observed, variances)
 
-    def rows_of(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: ObservedTargets) -> Rows:
         columns, observed, variances, *_ = observations
         if variances is None:
             raise ValueError("expected known noise variances of the rows, got none; pass noise=")

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..._support import checks
 from ..sums.rows import Rows
 from ..sums.sufficient_statistics import SufficientStatistics
-from .base import NoiseModel, Observations
+from .base import NoiseModel, ObservedTargets
 from .class_labels import ClassLabels
 from .correlated import selection_of
 
@@ -58,15 +58,15 @@ class RaisedNoise(NoiseModel):
 
     # Rows
 
-    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> Observations:
+    def observations(self, x: Tensor, y: Tensor, noise: Tensor | None, basis: Tensor, is_all: bool) -> ObservedTargets:
         return self.measured.observations(x, y, noise, basis, is_all)
 
-    def rows_of(self, observations: Observations) -> Rows:
+    def rows_of(self, observations: ObservedTargets) -> Rows:
         rows = self.measured.weigh(observations)
         is_common = self.measured.has_one_covariance and observations.weights is None
         return self._by_covariance(rows) if is_common else self._by_row(rows)
 
-    def weigh(self, observations: Observations) -> Rows:
+    def weigh(self, observations: ObservedTargets) -> Rows:
         return self.rows_of(observations)
 
     def _by_covariance(self, rows: Rows) -> Rows:

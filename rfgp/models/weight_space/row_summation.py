@@ -19,7 +19,7 @@ from ...approximation.reference_tensor import reference_tensor
 from ...data.batches import Batch, joined
 from ...data.row_noise import RowNoise, noise_parts
 from ...inference.local import LocalRows
-from ...inference.noise.base import Observations
+from ...inference.noise.base import ObservedTargets
 from ...inference.posterior.regression import check_size
 from ...inference.sums.accumulation import accumulate
 from ...inference.sums.mean_basis import basis
@@ -74,7 +74,7 @@ class CheckedRows:
     x: Tensor
     y: Tensor
     noise: RowNoise
-    observations: Observations
+    observations: ObservedTargets
     is_all: bool = False
     local: LocalRows | None = None
 

@@ -14,7 +14,7 @@ from ...approximation.input_scales import input_scales
 from ...inference import GramStatistics, NoiseModel
 from ...inference.local import LocalRows
 from ...inference.local.system_regression import needs_cells
-from ...inference.noise.base import Observations
+from ...inference.noise.base import ObservedTargets
 from ...inference.sums.residual_pass import TrainingRows
 from ...inference.sums.rows import Rows
 from ...inference.sums.sufficient_statistics import SufficientStatistics
@@ -337,7 +337,7 @@ class BlockSums(RowSums):
         """The same rows with every observed cell of several outputs as a row, without sums; see :class:`CellSystem`."""
         if self.local.has_cells:
             return self
-        rows = model.noise.weigh(Observations(self.local.columns, weights=1.0 / self.local.variances))
+        rows = model.noise.weigh(ObservedTargets(self.local.columns, weights=1.0 / self.local.variances))
         local = local_rows(model, self.local.x, rows, None, True)
         local.powers = self.local.powers.repeat_interleave(model.noise.num_outputs)
         return dataclasses.replace(self, local=local, draws=())

@@ -13,7 +13,7 @@ from .draws import Draws
 from .failures import Failures
 from .left_out import left_out
 from .limits import Limits
-from .parameters import Learned, learned
+from .parameters import LearnedParameters, learned
 from .process import Process
 
 _NUM_PARAMETERS = 8
@@ -41,7 +41,7 @@ class Emulator(FunctionSource):
         self.unit = (y - self.offset).square().nanmean(0).sqrt()
         self.has_run, self.limits = ~y.isnan(), Limits.of(y)
         scaled, standard = self._scaled(x), (y - self.offset) / self.unit
-        self.learned: list[Learned] = []
+        self.learned: list[LearnedParameters] = []
         self.outputs: list[list[Process]] = []
         for column, has_run in zip(standard.mT, self.has_run.mT, strict=True):
             runs = scaled[has_run], column[has_run]

@@ -8,7 +8,7 @@ import torch
 from torch import Generator, Tensor
 
 from .left_out import left_out
-from .parameters import Learned, learned
+from .parameters import LearnedParameters, learned
 from .process import Process
 
 
@@ -22,7 +22,7 @@ class _Classifier:
     """
 
     process: Process
-    learned: Learned
+    learned: LearnedParameters
     offset: Tensor
     unit: Tensor
 

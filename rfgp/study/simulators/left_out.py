@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Generator, Tensor
 
-from .parameters import Learned
+from .parameters import LearnedParameters
 from .process import Process
 
 _NUM_FOLDS = 10
 
 
 @torch.no_grad()
-def left_out(x: Tensor, y: Tensor, known: Learned, generator: Generator) -> tuple[Tensor, Tensor]:
+def left_out(x: Tensor, y: Tensor, known: LearnedParameters, generator: Generator) -> tuple[Tensor, Tensor]:
     """Means and variances (S, N) of runs x (N, d) and y (N,) by those of other folds, noise included.
 
     Parameters that were learned from a run, too, predict it better than a new one: by a fifth for 200 runs and 23

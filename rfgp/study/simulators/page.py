@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...diagnostics.sensitivity.estimate import Estimate
 from .. import plots
-from ..report import Page, Section, Table
+from ..report import Page, ReportTable, Section
 from .findings import Findings
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _check(study: Findings) -> Section:
     for row, coverage, spread in zip(rows, check.coverage.tolist(), check.spread.tolist(), strict=True):
         row += [f"{coverage:.3f}", f"{max(spread, 1.0):.2f}"]
     return Section(
-        table=Table(["output", "RMSE", "R2", "in 95 %", "width"], [rows]),
+        table=ReportTable(["output", "RMSE", "R2", "in 95 %", "width"], [rows]),
         note="Every run is predicted by others, from which all is learned anew; in 95 %: the share of runs inside "
         "their 95 % intervals; width: by what intervals have been multiplied.",
     )
@@ -122,7 +122,7 @@ def _failed(study: Findings) -> list[Section]:
             sentences.append(f"{output}: runs fail {place}; {known}.")
         else:
             sentences.append(f"{output}: runs do not fail in one part of the inputs; {known}.")
-    table = Table(["output", "input", "median of failed", "of others"], blocks)
+    table = ReportTable(["output", "input", "median of failed", "of others"], blocks)
     note = "The runs below are where runs are expected to succeed."
     return [Section("Where do runs fail?", sentences, table, note)] if blocks else []
 
@@ -138,7 +138,7 @@ def _indices(study: Findings) -> Section:
     return Section(
         "Which inputs matter?",
         sentences,
-        Table(["output", "input", "alone", "95 %", "with others", "95 %"], blocks),
+        ReportTable(["output", "input", "alone", "95 %", "with others", "95 %"], blocks),
         "Shares of the variance of the output: of the input alone (first-order Sobol' index), and with its "
         "interactions (total).",
         figures=lambda: _figures(study),
@@ -213,7 +213,7 @@ def _outputs(study: Findings) -> Section:
         rows.append(cells + [_between(quantiles[level], t) for level in _QUANTILES])
     return Section(
         "How uncertain are the outputs?",
-        table=Table(
+        table=ReportTable(
             ["output", "mean", "sd, inputs", "sd, model", *(f"{level:.0%} quantile" for level in _QUANTILES)], [rows]
         ),
         note="sd, inputs: what the uncertain inputs contribute; sd, model: what more runs would remove. "
@@ -226,7 +226,7 @@ def _exceedance(study: Findings) -> list[Section]:
         [name, f"{limit:.4g}", f"{value:.4f}", f"{low:.4f} to {high:.4f}"]
         for name, (limit, value, low, high) in study.exceedance.items()
     ]
-    table = Table(["output", "threshold", "probability", "95 %"], [rows])
+    table = ReportTable(["output", "threshold", "probability", "95 %"], [rows])
     return [Section("How likely is it that a threshold is exceeded?", table=table)] if rows else []
 
 
@@ -238,7 +238,7 @@ def _next(study: Findings) -> Section:
     rows = [[name, *(f"{value:.4g}" for value in values)] for name, values in columns]
     sentence = "After these runs, what the model does not know goes, as a standard deviation, from"
     header = ["input", *(f"run {i + 1}" for i in range(len(study.next_inputs)))]
-    return Section("What should be run next?", [sentence, *gains], Table(header, [rows]))
+    return Section("What should be run next?", [sentence, *gains], ReportTable(header, [rows]))
 
 
 def _inputs(study: Findings) -> Section:
@@ -253,7 +253,7 @@ def _inputs(study: Findings) -> Section:
                 "guesses there, and widen the intervals of indices and quantiles: do runs there."
             )
     header = ["input", "distribution", "by", "outside the runs", "of its variance"]
-    return Section("What was assumed of the inputs?", sentences, Table(header, [rows]))
+    return Section("What was assumed of the inputs?", sentences, ReportTable(header, [rows]))
 
 
 def _with_interval(estimate: Estimate, k: int) -> list[str]:

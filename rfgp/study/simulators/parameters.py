@@ -59,7 +59,7 @@ class LogPosterior:
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedParameters:
     """What runs tell about the parameters of their process.
 
     :param kind: the kernel.
@@ -76,7 +76,7 @@ class Learned:
         """The draws."""
         return [Parameters(vector) for vector in self.vectors]
 
-    def from_other_runs(self, x: Tensor, y: Tensor, generator: Generator) -> Learned:
+    def from_other_runs(self, x: Tensor, y: Tensor, generator: Generator) -> LearnedParameters:
         """What other runs tell, which are most of the same: the draws move by what the most probable parameters do.
 
         These are found from those that are known, in units of what is not known of them, in a few steps.
@@ -88,10 +88,10 @@ class Learned:
             return value, gradient @ self.root.numpy()
 
         steps, _ = _minimum(loss, np.zeros(len(best)), _MOST_STEPS_FROM_NEAR)
-        return Learned(self.kind, self.vectors + self.root @ steps, self.root)
+        return LearnedParameters(self.kind, self.vectors + self.root @ steps, self.root)
 
 
-def learned(x: Tensor, y: Tensor, count: int, generator: Generator) -> Learned:
+def learned(x: Tensor, y: Tensor, count: int, generator: Generator) -> LearnedParameters:
     """The kernel of the largest posterior density, and draws of its parameters."""
     found = [(*_most_probable(LogPosterior(x, y, kind, generator)), kind) for kind in KINDS]
     best, _, kind = max(found, key=lambda entry: entry[1])
@@ -99,7 +99,7 @@ def learned(x: Tensor, y: Tensor, count: int, generator: Generator) -> Learned:
     values, directions = torch.linalg.eigh(_curvature(log_posterior, best))
     root = directions * values.clamp_min(_LEAST_CURVATURE).rsqrt()
     draws = [_drawn(log_posterior, best, root, count - 1, generator)] if count > 1 else []
-    return Learned(kind, torch.cat([best.unsqueeze(0), *draws]), root)
+    return LearnedParameters(kind, torch.cat([best.unsqueeze(0), *draws]), root)
 
 
 def _most_probable(log_posterior: LogPosterior) -> tuple[Tensor, float]:

@@ -84,7 +84,7 @@ class Raw:
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedLayout:
     """How another file was read, the columns that a file is to have like it, and the one that tells rows apart."""
 
     reading: Reading = AS_RECOGNIZED
@@ -96,10 +96,10 @@ class Learned:
         return bool(self.names) and set(self.names) <= set(map(tidy, row))
 
 
-NOTHING_LEARNED = Learned()
+NOTHING_LEARNED = LearnedLayout()
 
 
-def open_table(source: Any, reading: Reading, learned: Learned = NOTHING_LEARNED) -> Raw:
+def open_table(source: Any, reading: Reading, learned: LearnedLayout = NOTHING_LEARNED) -> Raw:
     """The columns of a file or a data frame."""
     pandas, source = optional.require("pandas", "pandas", "tables"), as_pandas(source, "source")
     if isinstance(source, pandas.DataFrame):
@@ -125,7 +125,7 @@ def open_table(source: Any, reading: Reading, learned: Learned = NOTHING_LEARNED
     return _typed(path.name, content, num_bytes, is_parquet=suffix in (".parquet", ".pq"))
 
 
-def _text(name: str, content: bytes, reading: Reading, learned: Learned) -> Raw:
+def _text(name: str, content: bytes, reading: Reading, learned: LearnedLayout) -> Raw:
     whole, encoding = text.decode(content, name, learned.reading.encoding)
     above, rest = text.parted(whole)
     separator = _separator(text.without_comments(rest), reading, learned)
@@ -141,7 +141,7 @@ def _text(name: str, content: bytes, reading: Reading, learned: Learned) -> Raw:
     return replace(raw, reading=Reading(separator, header=reading.header, encoding=encoding))
 
 
-def _separator(rows: str, reading: Reading, learned: Learned) -> str:
+def _separator(rows: str, reading: Reading, learned: LearnedLayout) -> str:
     """What is between two cells: what is given, or was in the other file where this gives its names, or else fits."""
     given = SEPARATORS.get(reading.separator or "", reading.separator)
     learned_separator = learned.reading.separator

@@ -26,7 +26,7 @@ from ...training.timing import Deadline
 from ..datasets import Dataset
 from ..datasets.base import TEST_SHARE, Task
 from .choices import Trials
-from .files import Learned, Reading, open_table
+from .files import LearnedLayout, Reading, open_table
 from .report import warn_of_filled
 from .scores import Scores
 from .spread import Spread, learned_spreads
@@ -78,7 +78,7 @@ class TableModel(torch.nn.Module):
         self,
         model: WeightSpaceGP,
         encoding: Encoding,
-        learned: Learned,
+        learned: LearnedLayout,
         task: Task,
         target_names: tuple[str, ...],
         class_names: tuple[str, ...],

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...sklearn.frames.cells import Cells, cut
 from ...sklearn.frames.problems import counts, several
-from ..report import Section, Table
+from ..report import ReportTable, Section
 
 if TYPE_CHECKING:
     import pandas
@@ -98,7 +98,7 @@ def report(title: str, columns: Sequence[Column], notes: Sequence[str]) -> Secti
         name, values = (cut(" ".join(text.split()), _MOST_CHARACTERS) for text in (column.name, column.values))
         use = column.role + (f", same as {column.duplicate_of}" if column.duplicate_of else "")
         rows.append([name, column.kind, f"{column.num_missing:,}", f"{column.num_distinct:,}", values, use])
-    table = Table(["column", "type", "missing", "distinct", "values", "use"], [rows])
+    table = ReportTable(["column", "type", "missing", "distinct", "values", "use"], [rows])
     return Section(title, table=table, note="\n".join(f"note: {note}" for note in notes))
 
 

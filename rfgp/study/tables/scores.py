@@ -14,7 +14,7 @@ from ... import diagnostics
 from ..._support import checks
 from ...sklearn.baselines import baselines
 from ..datasets import Dataset
-from ..report import Table
+from ..report import ReportTable
 from .target_transform import TransformedNormal
 
 LEVEL = 0.95
@@ -105,7 +105,7 @@ class Scores:
             if self.quarters:
                 shares = " / ".join(f"{100 * share:.0f}" for share in self.quarters[place])
                 rows.append([f"  by quarter{of}", f"{shares} %", *empty, ""])
-        table = Table(["", "this model", *(other.name for other in self.others), self._trivial.name], [rows])
+        table = ReportTable(["", "this model", *(other.name for other in self.others), self._trivial.name], [rows])
         better = [
             _SPOKEN.get(name, name)
             for name, errors, _ in (*self.others, self._trivial)

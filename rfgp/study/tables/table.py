@@ -21,7 +21,7 @@ from ...sklearn.frames.encoding import Encoding
 from ...sklearn.frames.problems import bad_cells, several, shown
 from ..datasets import Dataset
 from ..datasets.base import Scaling, Task, split
-from .files import Learned, Raw, Reading, open_table
+from .files import LearnedLayout, Raw, Reading, open_table
 from .report import Column, column_of, report, same_columns, same_rows
 from .roles import roles_of
 from .targets import check_frequent, known_rows, targets_of
@@ -65,7 +65,7 @@ class Table:
     task: Task | None
     class_names: tuple[str, ...]
     encoding: Encoding
-    learned: Learned
+    learned: LearnedLayout
     columns: tuple[Column, ...]
     notes: tuple[str, ...]
     rows: NDArray[np.int64]
@@ -240,7 +240,7 @@ def read(
         found_task,
         classes,
         encoding,
-        Learned(raw.reading, tuple(chosen), index),
+        LearnedLayout(raw.reading, tuple(chosen), index),
         tuple(columns.get(name, Column(name, "", 0, 0, "", "dropped")) for name in raw.frame.columns),
         (*raw.notes, *without, *notes, *([again] if again else []), *_notes(list(columns.values()))),
         known[rows],
