@@ -120,10 +120,10 @@ class RandomFeatureGP(BaseEstimator):
         scores = [self._metric(targets[folds == fold], predicted[folds == fold]) for fold in range(folds.max() + 1)]
         return {"test_score": np.array(scores)}
 
-    def _left_out(
+    def _fitted_rows(
         self, X: ArrayLike, y: ArrayLike, cv: Any, groups: Any, sample_weight: Any
-    ) -> tuple[LeaveOneOut | LeaveGroupOut, Tensor]:
-        """What the model predicts of every row of the fit by the rows of other folds, and the standardized inputs."""
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Rows of the fit as the model takes them, the folds that are left out (N,), and weights."""
         check_is_fitted(self)
         if self.encoder_ is not None and any(column.codes for column in self.encoder_.columns_):
             raise ValueError(
@@ -136,9 +136,15 @@ class RandomFeatureGP(BaseEstimator):
                 "expected no weights of zero, and no missing targets, beside rows that are left out, got some; pass "
                 "the other rows"
             )
-        folds, own = fold_labels(cv, inputs, targets, groups, is_classifier(self)), as_tensor(weights)
+        folds = fold_labels(cv, inputs, targets, groups, is_classifier(self))
         x, z = self._model_rows(inputs, targets)
-        own = self._with_gaps(x, own)
+        return x, z, folds, self._with_gaps(x, as_tensor(weights))
+
+    def _left_out(
+        self, X: ArrayLike, y: ArrayLike, cv: Any, groups: Any, sample_weight: Any
+    ) -> tuple[LeaveOneOut | LeaveGroupOut, Tensor]:
+        """What the model predicts of every row of the fit by the rows of other folds, and the standardized inputs."""
+        x, z, folds, own = self._fitted_rows(X, y, cv, groups, sample_weight)
         if cv is None:
             return self.model_.leave_one_out(x, z, weights=own), x
         return self.model_.leave_group_out(x, z, folds, weights=own), x

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, Self
 
 import numpy as np
+import scipy.special
 import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
@@ -21,6 +23,7 @@ from sklearn.utils.validation import check_consistent_length
 from torch import Tensor
 
 from .._support import checks
+from ..averaging import AveragedGP
 from ..linalg.sampling import drawing_from
 from ..training import timing
 from ..training.strategies import Strategy
@@ -49,6 +52,10 @@ _FEWEST_ROWS = 10
 """Of so many rows scales are known."""
 _SMALLEST_NOISE = 1e-6
 """The smallest noise variance, in variances of the target."""
+_MOST_AVERAGED = 3000
+"""Rows that are averaged over parameters: more take minutes."""
+_ONE_MODEL = ("kernel", "num_features", "method", "block_size", "num_neighbors", "strategy", "noise")
+"""The parameters of the model with one set of parameters."""
 
 
 class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP):
@@ -76,6 +83,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         likelihood of up to 1,000 rows, and else what ``fit`` takes.
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
+    :param average: whether one target of at most 3,000 rows is learned by :class:`rfgp.averaging.AveragedGP`, which
+        averages over parameters, scales of the inputs and scales of the target. Intervals of some hundred rows are then
+        right. No sample_weight, and none of the parameters above.
     :param noise: "normal", or "student" for targets with outliers: Student's t, by :class:`rfgp.models.LaplaceGP`, with
         one model for each target. No sample_weight.
     :param fallback: whether to predict by a constant or a linear model where these are better on rows that were held
@@ -111,6 +121,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         strategy: str | Strategy = "auto",
         time_limit: float | None = None,
         max_evaluations: int = 200,
+        average: bool = False,
         noise: str = "normal",
         fallback: bool = False,
         verbose: bool = False,
@@ -129,6 +140,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             verbose=verbose,
             random_state=random_state,
         )
+        self.average = average
         self.noise = noise
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -146,7 +158,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             self._num_observed = (~np.isnan(_columns(targets))).sum(0)
             self.x_scaler_ = input_scaler(inputs, weights)
             self.y_scaler_ = ColumnScaler().fit(_columns(targets), sample_weight=weights)
-            self._fit(*self._model_rows(inputs, targets), weights, deadline)
+            if checks.flag("average", self.average) and not _tells_no_scale(_columns(targets)):
+                self._fit_average(*self._model_rows(inputs, targets), weights)
+            else:
+                self._fit(*self._model_rows(inputs, targets), weights, deadline)
             self._first_rows = (X, y, sample_weight) if _tells_no_scale(_columns(targets)) else None
         return self
 
@@ -172,7 +187,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return self.fit(*rows)
 
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-        super()._update(x, targets, self._with_gaps(x, weights))
+        if isinstance(self.model_, AveragedGP):
+            if weights is not None:
+                raise ValueError("expected no sample_weight beside average=True, got some; leave it out")
+            self.model_.update(x, targets)
+        else:
+            super()._update(x, targets, self._with_gaps(x, weights))
         self._num_observed = self._num_observed + (~np.isnan(_columns(targets.numpy()))).sum(0)
 
     def _fit(self, x: Tensor, z: Tensor, weights: Floats | None, deadline: Deadline) -> None:
@@ -217,6 +237,25 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             self._compare(comparison, rows)
             if self.encoder_ is not None and self.fallback_ is None:
                 comparison.warn_of_marked(self.encoder_.encoding_.marks)
+        self.model_ = model
+
+    def _fit_average(self, x: Tensor, z: Tensor, weights: Floats | None) -> None:
+        """Fit standardized rows, averaging over parameters, and compare the model with others on rows left out."""
+        plain = type(self)()
+        given = [name for name in _ONE_MODEL if getattr(self, name) != getattr(plain, name)]
+        given += ["sample_weight"] if weights is not None else []
+        if given:
+            raise ValueError(f"expected no {given[0]} beside average=True, got some; leave one of both out")
+        if z.dim() > 1 or len(x) > _MOST_AVERAGED:
+            size = f"{z.shape[1]} targets" if z.dim() > 1 else f"{len(x):,} rows"
+            raise ValueError(
+                f"expected one target of at most {_MOST_AVERAGED:,} rows for average=True, got {size}; leave it out"
+            )
+        self.gap_noise_ = 1.0
+        model, rows = AveragedGP(x, z), LabeledRows(x.numpy(), _columns(z.numpy()), None)
+        comparison = BaselineComparison(target_losses, _OTHERS)
+        comparison.on_left_out(rows, -model.leave_one_out(x, z).log_prob(z).numpy())
+        self._compare(comparison, rows)
         self.model_ = model
 
     def _has_gaps(self, x: Tensor) -> Tensor:
@@ -287,6 +326,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             raise ValueError("expected at most one of return_std and return_cov, got both; ask twice")
         x = self._inputs(X)
         with torch.no_grad():
+            if return_cov and self._is_averaged:
+                mean = self._shaped(self.y_scaler_.inverse_transform(self._moments(x, False)[0]))
+                return mean, self._scaled_covariances(self.model_.covariance(x).numpy(), len(x))
             if return_cov:
                 observed = self._observed(x)
                 mean = self._shaped(self.y_scaler_.inverse_transform(_columns(observed.mean.numpy())))
@@ -295,8 +337,47 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             mean = self._shaped(self.y_scaler_.inverse_transform(columns))
             return (mean, self._shaped(np.sqrt(variance) * self.y_scaler_.scale_)) if return_std else mean
 
+    @property
+    def _is_averaged(self) -> bool:
+        """Whether an averaged model predicts."""
+        return self.fallback_ is None and isinstance(self.model_, AveragedGP)
+
+    def predict_interval(self, X: ArrayLike, level: float = 0.95) -> Floats:
+        """Central intervals of new observations at inputs (N, d): lower and upper ends, (N, 2) or (N, 2, T).
+
+        They are quantiles of the predictive distribution: of a mixture for ``average=True``, else of a normal one with
+        the moments of :meth:`predict`.
+
+        :param level: the probability that a new observation is in its interval.
+        :raises ValueError: for a level that is no probability.
+        """
+        tail = 0.5 - 0.5 * checks.share("level", level)
+        return self.predict_quantiles(X, [tail, 1.0 - tail])
+
+    def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> Floats:
+        """Quantiles of new observations at inputs (N, d), (N, L) or (N, L, T), see :meth:`predict_interval`.
+
+        :param levels: their L levels, between 0 and 1.
+        :raises ValueError: for levels that are no probabilities.
+        """
+        wanted = [checks.share("levels", level) for level in np.ravel(levels).tolist()]
+        x = self._inputs(X)
+        with torch.no_grad():
+            if self._is_averaged:
+                distribution = self.model_.predictive(x)
+                columns = np.stack([_columns(distribution.icdf(level).numpy()) for level in wanted], axis=1)
+            else:
+                mean, variance = self._moments(x, True)
+                steps = scipy.special.ndtri(np.array(wanted))[:, None]
+                columns = mean[:, None] + steps * np.sqrt(variance)[:, None]
+        found: Floats = columns * self.y_scaler_.scale_ + self.y_scaler_.mean_
+        return found[..., 0] if self._num_target_axes == 1 else found
+
     def _moments(self, x: Tensor, has_variance: bool) -> tuple[Floats, Floats]:
         """Means and variances (N, T) of new standardized observations at standardized inputs (N, d)."""
+        if self._is_averaged:
+            distribution = self.model_.predictive(x)
+            return _columns(distribution.mean.numpy()), _columns(distribution.variance.numpy())
         if self.fallback_ is not None or isinstance(self.model_, StudentModels):
             observed = self._observed(x)
             return _columns(observed.mean.numpy()), _columns(observed.variance.numpy())
@@ -321,6 +402,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :param sample_weight: the weights that were fitted, none of them zero.
         """
         return_std = checks.flag("return_std", return_std)
+        if isinstance(getattr(self, "model_", None), AveragedGP):
+            x, z, folds, _ = self._fitted_rows(X, y, cv, groups, sample_weight)
+            found = self.model_.leave_group_out(x, z, folds)
+            mean = self._shaped(self.y_scaler_.inverse_transform(_columns(found.mean.numpy())))
+            std = self._shaped(_columns(found.stddev.numpy()) * self.y_scaler_.scale_)
+            return (mean, std) if return_std else mean
         left_out, x = self._left_out(X, y, cv, groups, sample_weight)
         mean = self._shaped(self.y_scaler_.inverse_transform(_columns(left_out.mean.numpy())))
         if not return_std:
@@ -336,6 +423,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         with torch.no_grad():
             if self.fallback_ is None and isinstance(self.model_, StudentModels):
                 scaled = self.model_.draws(x, n_samples, random)
+            elif self._is_averaged:
+                generator = torch.Generator().manual_seed(int(random.randint(2**31)))
+                scaled = self.model_.sample(x, n_samples, generator).numpy().T[:, None]
             else:
                 observed = self._observed(x)
                 factor = torch.linalg.cholesky(observed.covariance_matrix).numpy()
@@ -382,9 +472,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     def _covariances(self, observed: MultivariateNormal, num_rows: int) -> Floats:
         """The covariances of every target, in its units."""
+        return self._scaled_covariances(observed.covariance_matrix.numpy(), num_rows)
+
+    def _scaled_covariances(self, matrix: Floats, num_rows: int) -> Floats:
         count = self.y_scaler_.n_features_in_
-        joint = observed.covariance_matrix.reshape(num_rows, count, num_rows, count)
-        by_target = joint.diagonal(dim1=1, dim2=3).numpy() * self.y_scaler_.scale_**2
+        joint = matrix.reshape(num_rows, count, num_rows, count)
+        by_target = np.diagonal(joint, axis1=1, axis2=3) * self.y_scaler_.scale_**2
         return by_target[..., 0] if self._num_target_axes == 1 else by_target
 
     def _shaped(self, columns: Floats) -> Floats:

@@ -49,10 +49,11 @@ import rfgp
 import rfgp.botorch
 import rfgp.dask
 import rfgp.sklearn
-from rfgp import approximation, data, diagnostics, kernels, likelihoods, models, study
+from rfgp import approximation, averaging, data, diagnostics, kernels, likelihoods, models, study
 from rfgp import functionals as operators
 from rfgp.approximation import selection
 from rfgp.approximation.hooks.feature_operator import LazyFeatureCrossLinearOperator
+from rfgp.averaging import AveragedGP
 from rfgp.diagnostics import bounds, certificates, conformal, sensitivity, two_sample
 from rfgp.features import allocation
 from rfgp.functionals import observations
@@ -361,6 +362,12 @@ def a_local_model():
     assert model.condition(x, y).posterior(x).variance.shape == (40,)
 
 
+def few_rows():
+    x, y = rows()
+    model = AveragedGP(x.double(), y.double())
+    assert isinstance(model.predictive(x.double()), averaging.Mixture)
+
+
 def choices():
     x, _ = rows()
     assert selection.predicted_error(approximated(), x).relative_error > 0.0
@@ -574,6 +581,7 @@ PATHS = (
     observations_that_are_integrals,
     a_density_of_ones_own,
     a_local_model,
+    few_rows,
     choices,
     a_table,
     a_model_of_a_file,

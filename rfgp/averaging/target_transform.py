@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
+import scipy.optimize
 import scipy.stats
 import torch
 from torch import Tensor
@@ -77,6 +78,19 @@ class TargetTransform:
         u = (y - self.center) / self.scale
         power = torch.where(u >= 0.0, self.power - 1.0, 1.0 - self.power)
         return power * u.abs().log1p() - np.log(self.scale)
+
+
+def yeo_johnson(y: Tensor) -> TargetTransform:
+    """That of Yeo and Johnson of targets (N,), with the power in [0, 2] under which they are most probably normal."""
+    center, scale = float(y.mean()), float(y.std(correction=0))
+
+    def loss(power: float) -> float:
+        transform = TargetTransform("yeo-johnson", center, scale, power)
+        variance = float(transform.forward(y).var(correction=0))
+        return 0.5 * len(y) * np.log(variance) - float(transform.log_slope(y).sum())
+
+    power = float(scipy.optimize.minimize_scalar(loss, bounds=(0.0, 2.0), method="bounded").x)
+    return TargetTransform("yeo-johnson", center, scale, power)
 
 
 class TransformedNormal:

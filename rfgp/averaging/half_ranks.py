@@ -1,0 +1,56 @@
+"""Columns on a scale between their values and their ranks, on which long tails are short."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from scipy.stats import norm
+from torch import Tensor
+
+_SMALLEST_SCALE = 1e-10
+_FARTHEST = 8.0
+"""Standardized inputs are taken to lie within so many standard deviations."""
+
+
+class InputScale:
+    r"""Standardized columns, or half ranks: the mean of standardized values and their normal scores, standardized.
+
+    .. math:: z = \tfrac12 \Big(u + \Phi^{-1}\Big(\frac{r(u)}{n}\Big)\Big), \qquad u = (x - m) / s
+
+    Tied values have the mean of their ranks r, and new values interpolate. Columns that do not vary are left out.
+
+    :param x: inputs (N, d).
+    :param has_ranks: whether ranks count.
+
+    >>> x = torch.tensor([[0.0], [1.0], [1000.0]], dtype=torch.float64)
+    >>> [round(value, 2) for value in InputScale(x, has_ranks=True)(x).flatten().tolist()]
+    [-0.97, -0.41, 1.38]
+    """
+
+    def __init__(self, x: Tensor, has_ranks: bool) -> None:
+        self.has_ranks = has_ranks
+        self.kept = (x.std(0, correction=0) > _SMALLEST_SCALE).nonzero().flatten()
+        columns = x[:, self.kept]
+        self.mean, self.scale = columns.mean(0), columns.std(0, correction=0)
+        standard = (columns - self.mean) / self.scale
+        self.tables = [_scores(column) for column in standard.numpy().T] if has_ranks else []
+        blended = self._blended(standard)
+        self.center, self.unit = blended.mean(0), blended.std(0, correction=0)
+
+    def _blended(self, standard: Tensor) -> Tensor:
+        if not self.has_ranks:
+            return standard
+        columns = zip(standard.numpy().T, self.tables, strict=True)
+        scores = [torch.from_numpy(np.interp(column, *table)) for column, table in columns]
+        return 0.5 * (standard + torch.stack(scores, dim=-1)) if scores else standard
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Inputs (N, d) on this scale, (N, k) for the k columns that vary."""
+        blended = self._blended((x[:, self.kept] - self.mean) / self.scale)
+        return ((blended - self.center) / self.unit).clamp(-_FARTHEST, _FARTHEST)
+
+
+def _scores(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The different values of a column, and the normal scores of their mean ranks."""
+    values, counts = np.unique(column, return_counts=True)
+    return values, norm.ppf((np.cumsum(counts) - 0.5 * counts) / len(column))

@@ -1,0 +1,141 @@
+"""The kernel of a small table: a constant, linear and additive parts, and a Matern kernel that shrinks to isotropy."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Floats = NDArray[np.float64]
+
+LENGTHS = (1.0, 0.3)
+"""The lengthscales of the additive parts."""
+_WIDTH, _DEGREES = 0.5, 3.0
+"""Scale and degrees of freedom of the prior of deviations of log lengthscales."""
+_SMALLEST = 1e-6
+"""The smallest noise variance."""
+_FIXED = 1 + len(LENGTHS)
+
+
+def fixed_matrices(x: Tensor, z: Tensor) -> list[Tensor]:
+    """The parts without parameters but a scale, (N, M) each: linear, and mean Matern kernels of single inputs."""
+    dim = max(x.shape[1], 1)
+    parts = [x @ z.mT / dim]
+    for length in LENGTHS:
+        total = x.new_zeros(len(x), len(z))
+        for column, other in zip(x.mT, z.mT, strict=True):
+            total += _matern((column.unsqueeze(-1) - other).abs_().mul_(math.sqrt(5.0) / length))
+        parts.append(total / dim)
+    return parts
+
+
+def _matern(distance: Tensor) -> Tensor:
+    """The Matern-5/2 kernel of a distance times the root of five over the lengthscale."""
+    return (1.0 + distance + distance.square() / 3.0) * torch.exp(-distance)
+
+
+class TableKernel:
+    r"""A kernel of d standardized inputs and the noise, with a prior, for rows (N, d) and targets (N,) of variance one.
+
+    .. math:: k(x, z) = 1 + s_L \frac{x^\top z}{d} + \sum_l \frac{s_l}{d} \sum_k \kappa_l(|x_k - z_k|)
+        + s\, \kappa\big(|a \circ (x - z)|\big), \qquad a_k = a e^{\delta_k}, \quad \delta_k \sim t_3(\tfrac12)
+
+    Its parameters are a vector: :math:`\delta` if each input has a lengthscale, :math:`\log a`, :math:`\log s`, the
+    logarithms of the other scales, and that of the noise variance. Priors but that of :math:`\delta` are normal.
+
+    :param x: inputs.
+    :param y: targets.
+    :param fixed: the matrices of :func:`fixed_matrices` at these inputs.
+    :param has_lengthscales: whether each input has a lengthscale.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, fixed: list[Tensor], has_lengthscales: bool) -> None:
+        self.x, self.y, self.fixed = x, y, fixed
+        dim = self.num_deviations = x.shape[1] if has_lengthscales else 0
+        scale = -0.5 * math.log(max(x.shape[1], 1))
+        self.center = np.r_[np.zeros(dim), scale, -0.5, [-2.0] * _FIXED, math.log(0.05)]
+        self.width = np.r_[[np.inf] * dim, 1.0, 1.5, [2.0] * _FIXED, 2.0]
+        low = np.r_[[-9.0] * dim, -8.0, [-14.0] * (1 + _FIXED), math.log(_SMALLEST)]
+        high = np.r_[[5.0] * dim, 4.0, [6.0] * (1 + _FIXED), 1.5]
+        self.bounds = [*zip(low.tolist(), high.tolist(), strict=True)]
+
+    @property
+    def start(self) -> Floats:
+        """Where the search for the most probable parameters begins."""
+        start = self.center.copy()
+        start[self.num_deviations] -= 0.3
+        return start
+
+    def noise(self, vector: Floats) -> float:
+        """The noise variance."""
+        return math.exp(vector[-1])
+
+    def _weights(self, vector: Floats) -> list[float]:
+        """The scales of the fixed parts."""
+        return np.exp(vector[self.num_deviations + 2 : -1]).tolist()
+
+    def _inverse_lengths(self, vector: Floats) -> Tensor:
+        count = self.num_deviations
+        logs = vector[count] + (vector[:count] if count else np.zeros(self.x.shape[1]))
+        return torch.from_numpy(np.exp(logs))
+
+    def matrix(self, vector: Floats, x: Tensor, z: Tensor, fixed: list[Tensor]) -> Tensor:
+        """The kernel (N, M) at inputs (N, d) and (M, d), whose fixed parts are known."""
+        inverse = self._inverse_lengths(vector)
+        total = math.exp(vector[self.num_deviations + 1]) * _matern(_distances(x * inverse, z * inverse)) + 1.0
+        for weight, part in zip(self._weights(vector), fixed, strict=True):
+            total.add_(part, alpha=weight)
+        return total
+
+    def variance(self, vector: Floats, x: Tensor) -> Tensor:
+        """The kernel of inputs (N, d) with themselves, (N,)."""
+        linear, *others = self._weights(vector)
+        constant = 1.0 + math.exp(vector[self.num_deviations + 1]) + sum(others)
+        return constant + linear * x.square().sum(-1) / max(x.shape[1], 1)
+
+    def loss(self, vector: Floats, has_gradient: bool = True) -> tuple[float, Floats]:
+        """Minus the log posterior density of the parameters up to a constant, and its gradient."""
+        inverse, count = self._inverse_lengths(vector), self.num_deviations
+        distance = _distances(self.x * inverse, self.x * inverse)
+        decay = torch.exp(vector[count + 1] - distance)
+        part = (1.0 + distance + distance.square() / 3.0) * decay
+        total = part + 1.0
+        for weight, matrix in zip(self._weights(vector), self.fixed, strict=True):
+            total.add_(matrix, alpha=weight)
+        total.diagonal().add_(self.noise(vector))
+        factor, failed = torch.linalg.cholesky_ex(total)
+        if bool(failed):
+            return math.inf, np.zeros_like(vector)
+        alpha = torch.cholesky_solve(self.y.unsqueeze(-1), factor).squeeze(-1)
+        prior, slope = self.prior(vector)
+        value = 0.5 * float(self.y @ alpha) + float(factor.diagonal().log().sum()) + prior
+        if not has_gradient:
+            return value, slope
+        by_matrix = 0.5 * (torch.outer(alpha, alpha) - torch.cholesky_inverse(factor))
+        by_square = by_matrix * ((-5.0 / 6.0) * (1.0 + distance) * decay)
+        rows = by_square.sum(-1) @ self.x.square() - ((by_square @ self.x) * self.x).sum(0)
+        of_lengths = (4.0 * inverse.square() * rows).numpy()
+        slope[:count] -= of_lengths[:count]
+        slope[count] -= of_lengths.sum()
+        slope[count + 1] -= float((by_matrix * part).sum())
+        for place, (weight, matrix) in enumerate(zip(self._weights(vector), self.fixed, strict=True)):
+            slope[count + 2 + place] -= weight * float((by_matrix * matrix).sum())
+        slope[-1] -= self.noise(vector) * float(by_matrix.trace())
+        return value, slope
+
+    def prior(self, vector: Floats) -> tuple[float, Floats]:
+        """Minus the log prior density, and its gradient."""
+        standard, count = (vector - self.center) / self.width, self.num_deviations
+        squares = (vector[:count] / _WIDTH) ** 2 / _DEGREES
+        slope = standard / self.width
+        slope[:count] += (_DEGREES + 1.0) / _DEGREES * vector[:count] / _WIDTH**2 / (1.0 + squares)
+        return 0.5 * float(standard @ standard) + 0.5 * (_DEGREES + 1.0) * float(np.log1p(squares).sum()), slope
+
+
+def _distances(x: Tensor, z: Tensor) -> Tensor:
+    """Distances (N, M) of rows, times the root of five."""
+    squares = torch.addmm(x.square().sum(-1, keepdim=True) + z.square().sum(-1), x, z.mT, alpha=-2.0)
+    return squares.clamp_(min=0.0).mul_(5.0).sqrt_()

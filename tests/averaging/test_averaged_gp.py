@@ -1,0 +1,307 @@
+"""Averages over parameters against dense algebra, refits, integrals and Monte Carlo."""
+
+import copy
+import math
+
+import numpy as np
+import pytest
+import torch
+from gpytorch.kernels import LinearKernel, MaternKernel
+
+from rfgp.averaging import AveragedGP, most_probable, parameter_draws
+from rfgp.averaging.half_ranks import InputScale
+from rfgp.averaging.member import Member, TargetScale
+from rfgp.averaging.mixture import DEGREES, Tail
+from rfgp.averaging.table_kernel import LENGTHS, TableKernel, fixed_matrices
+from rfgp.averaging.target_transform import TargetTransform
+
+pytestmark = pytest.mark.usefixtures("float64_default")
+
+ROWS, NEW = 36, 7
+
+
+def rows(count=ROWS + NEW, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(count, 3, generator=generator, dtype=torch.float64)
+    noise = torch.randn(count, generator=generator, dtype=torch.float64)
+    return x, (3.0 * x[:, 0]).sin().exp() + x[:, 1] * x[:, 2] + 0.1 * noise
+
+
+X, Y = rows()
+TRAIN, TEST, TARGETS, TRUTH = X[:ROWS], X[ROWS:], Y[:ROWS], Y[ROWS:]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return AveragedGP(TRAIN, TARGETS)
+
+
+@pytest.fixture
+def model(fitted):
+    return copy.deepcopy(fitted)
+
+
+def gpytorch_kernel(kernel, vector):
+    """The kernel of a vector, as GPyTorch has its parts."""
+    count, dim = kernel.num_deviations, kernel.x.shape[1]
+    inverse = np.exp(vector[count] + (vector[:count] if count else np.zeros(dim)))
+    ard = MaternKernel(2.5, ard_num_dims=dim).double()
+    ard.lengthscale = torch.from_numpy(1.0 / inverse)
+    linear = LinearKernel().double()
+    linear.variance = 1.0 / dim
+    singles = []
+    for length in LENGTHS:
+        parts = [MaternKernel(2.5, active_dims=[k]).double() for k in range(dim)]
+        for part in parts:
+            part.lengthscale = length
+        singles.append(parts)
+
+    def matrix(x, z):
+        total = 1.0 + math.exp(vector[count + 1]) * ard(x, z).to_dense()
+        scales = np.exp(vector[count + 2 : -1])
+        total = total + scales[0] * linear(x, z).to_dense()
+        for scale, parts in zip(scales[1:], singles, strict=True):
+            total = total + scale / dim * sum(part(x, z).to_dense() for part in parts)
+        return total.detach()
+
+    return matrix
+
+
+def table_kernel(has_lengthscales):
+    x = InputScale(TRAIN, has_ranks=False)(TRAIN)
+    y = TargetScale(TARGETS, TargetTransform()).forward(TARGETS)
+    kernel = TableKernel(x, y, fixed_matrices(x, x), has_lengthscales)
+    random = np.random.default_rng(1)
+    return kernel, kernel.start + 0.3 * random.normal(size=len(kernel.start))
+
+
+@pytest.mark.parametrize("has_lengthscales", [True, False])
+def test_the_kernel_is_that_of_its_parts_in_gpytorch(has_lengthscales):
+    kernel, vector = table_kernel(has_lengthscales)
+    z = torch.randn(5, 3, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    dense = gpytorch_kernel(kernel, vector)
+    found = kernel.matrix(vector, kernel.x, z, fixed_matrices(kernel.x, z))
+    torch.testing.assert_close(found, dense(kernel.x, z), rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(kernel.variance(vector, z), dense(z, z).diagonal(), rtol=1e-9, atol=1e-9)
+    evidence = torch.distributions.MultivariateNormal(
+        torch.zeros(ROWS, dtype=torch.float64),
+        dense(kernel.x, kernel.x) + kernel.noise(vector) * torch.eye(ROWS, dtype=torch.float64),
+    ).log_prob(kernel.y)
+    loss = kernel.loss(vector)[0] - kernel.prior(vector)[0] + 0.5 * ROWS * math.log(2.0 * math.pi)
+    assert abs(loss + float(evidence)) < 1e-8
+
+
+@pytest.mark.parametrize("has_lengthscales", [True, False])
+def test_gradients_are_those_of_differences(has_lengthscales):
+    kernel, vector = table_kernel(has_lengthscales)
+    for place, slope in enumerate(kernel.loss(vector)[1]):
+        step = 1e-5 * np.eye(len(vector))[place]
+        difference = (kernel.loss(vector + step)[0] - kernel.loss(vector - step)[0]) / 2e-5
+        assert abs(difference - slope) < 1e-6 * max(1.0, abs(slope))
+
+
+def dense_members(model):
+    """Of each member and draw: kernel, covariance of noisy rows, and noise."""
+    for member in model.members:
+        kernel = member.kernel
+        for vector in member.vectors:
+            dense, noise = gpytorch_kernel(kernel, vector), kernel.noise(vector)
+            yield member, dense, dense(kernel.x, kernel.x) + noise * torch.eye(len(kernel.x)), noise
+
+
+def test_predictions_are_those_of_dense_algebra(model):
+    found = [member.predict(TEST) for member in model.members]
+    joint = [pair for member in model.members for pair in member.joint(TEST)]
+    means, variances = (torch.cat([getattr(part, name) for part in found]) for name in ("mean", "variance"))
+    for place, (member, dense, total, noise) in enumerate(dense_members(model)):
+        new = member.scale(TEST)
+        cross = dense(member.kernel.x, new)
+        solved = torch.linalg.solve(total, cross)
+        covariance = dense(new, new) - cross.mT @ solved + noise * torch.eye(NEW)
+        mean = solved.mT @ member.kernel.y
+        for part in (means[place], joint[place][0]):
+            torch.testing.assert_close(part, mean, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(variances[place], covariance.diagonal(), rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(joint[place][1], covariance, rtol=1e-8, atol=1e-8)
+
+
+def test_left_out_rows_are_predicted_by_the_others(model):
+    groups = [torch.tensor([0, 5, 9]), torch.tensor([1, 2])]
+    left = [torch.cat([getattr(m.left_out(groups), name) for m in model.members]) for name in ("mean", "variance")]
+    for place, (member, _, total, _) in enumerate(dense_members(model)):
+        for out in [*groups, torch.tensor([20])]:
+            kept = torch.tensor([k for k in range(ROWS) if k not in out.tolist()])
+            solved = torch.linalg.solve(total[kept][:, kept], total[kept][:, out])
+            mean = solved.mT @ member.kernel.y[kept]
+            variance = (total[out][:, out] - total[out][:, kept] @ solved).diagonal()
+            torch.testing.assert_close(left[0][place, out], mean, rtol=1e-8, atol=1e-8)
+            torch.testing.assert_close(left[1][place, out], variance, rtol=1e-8, atol=1e-8)
+
+
+def test_mixtures_have_the_moments_and_quantiles_of_their_density(model):
+    model.tails = [Tail(degrees) for degrees in (np.inf, 6.0, 10.0, np.inf)]
+    found = model.predictive(TEST)
+    low, high = model.limits
+    grid = torch.linspace(2.0 * low - high, 2.0 * high - low, 4_001, dtype=torch.float64)
+    densities = torch.stack([found.log_prob(value.expand(NEW)).exp() for value in grid])
+    step = float(grid[1] - grid[0])
+    torch.testing.assert_close(densities.sum(0) * step, torch.ones(NEW, dtype=torch.float64), rtol=0.0, atol=1e-4)
+    first = (densities * grid.unsqueeze(-1)).sum(0) * step
+    second = (densities * (grid.unsqueeze(-1) - first).square()).sum(0) * step
+    torch.testing.assert_close(found.mean, first, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(found.variance, second, rtol=2e-2, atol=1e-4)
+    for level in (0.025, 0.5, 0.9):
+        quantile = found.icdf(level)
+        torch.testing.assert_close(found.cdf(quantile), torch.full((NEW,), level, dtype=torch.float64))
+        below = (densities * (grid.unsqueeze(-1) < quantile)).sum(0) * step
+        torch.testing.assert_close(below, torch.full((NEW,), level, dtype=torch.float64), rtol=0.0, atol=1e-2)
+
+
+@pytest.mark.parametrize("degrees", DEGREES)
+def test_tails_have_the_95_percent_interval_of_the_normal(degrees):
+    tail = Tail(degrees)
+    np.testing.assert_allclose(tail.icdf(np.array([0.025, 0.975])), [-1.959964, 1.959964], atol=1e-6)
+    levels = np.array([0.01, 0.4, 0.99])
+    np.testing.assert_allclose(tail.cdf(tail.icdf(levels)), levels, rtol=1e-10)
+    step = 1e-5
+    slope = (tail.cdf(np.array([0.7 + step])) - tail.cdf(np.array([0.7 - step]))) / (2.0 * step)
+    np.testing.assert_allclose(np.log(slope), tail.log_density(np.array([0.7])), rtol=1e-6)
+
+
+def test_draws_have_the_moments_of_the_mixture(model):
+    count = 20_000
+    draws = model.sample(TEST, count, torch.Generator().manual_seed(0))
+    found, covariance = model.predictive(TEST), model.covariance(TEST)
+    torch.testing.assert_close(covariance.diagonal(), found.variance, rtol=1e-9, atol=1e-12)
+    assert float(torch.linalg.eigvalsh(covariance).min()) > 0.0
+    assert ((draws.mean(0) - found.mean).abs() < 4.0 * (found.variance / count).sqrt()).all()
+    for level in (0.1, 0.5, 0.9):
+        share = (draws < found.icdf(level)).double().mean(0)
+        assert ((share - level).abs() < 4.0 * (level * (1.0 - level) / count) ** 0.5).all()
+    std = found.stddev
+    assert (draws.mT.corrcoef() - covariance / torch.outer(std, std)).abs().max() < 0.1
+
+
+def test_new_rows_count_as_if_they_had_been_there(model):
+    members = [
+        Member(
+            X,
+            Y,
+            member.scale,
+            member.target,
+            member.has_lengthscales,
+            fixed_matrices(member.scale(X), member.scale(X)),
+        )
+        for member in model.members
+    ]
+    for made, member in zip(members, model.members, strict=True):
+        made.vectors = member.vectors
+    model.update(TEST, TRUTH)
+    for made, member in zip(members, model.members, strict=True):
+        torch.testing.assert_close(member.predict(TRAIN), made.predict(TRAIN), rtol=1e-10, atol=1e-10)
+    assert len(model.y) == ROWS + NEW
+
+
+def test_a_failed_update_leaves_the_model_as_it_was(model):
+    before = model.predictive(TEST).mean
+    with pytest.raises(ValueError, match="expected"):
+        model.update(TEST, TRUTH * math.nan)
+    with pytest.raises(ValueError, match="expected"):
+        model.update(TEST[:, :2], TRUTH)
+    assert len(model.y) == ROWS
+    torch.testing.assert_close(model.predictive(TEST).mean, before, rtol=0.0, atol=0.0)
+
+
+def test_units_do_not_matter(model):
+    scale = torch.tensor([1e3, 1e-4, 7.0], dtype=torch.float64)
+    other = AveragedGP(TRAIN * scale - 5.0, 1e4 * TARGETS + 3.0)
+    found, wanted = other.predictive(TEST * scale - 5.0), model.predictive(TEST)
+    torch.testing.assert_close(found.mean, 1e4 * wanted.mean + 3.0, rtol=1e-3, atol=30.0)
+    torch.testing.assert_close(found.stddev, 1e4 * wanted.stddev, rtol=0.02, atol=1.0)
+
+
+def test_equal_inputs_are_left_out_together():
+    x, y = rows(30)
+    x, y = x.repeat(4, 1), y.repeat(4)  # without it the noise would seem to be nothing
+    y = y + 0.5 * torch.randn(120, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    model = AveragedGP(x, y)
+    groups = torch.arange(30).repeat(4)
+    score = float(model.leave_group_out(x, y, groups).log_prob(y).sum())
+    for degrees in DEGREES:
+        other = copy.deepcopy(model)
+        other.tails = [Tail(degrees)] * len(other.members)
+        assert float(other.leave_group_out(x, y, groups).log_prob(y).sum()) < score + 1.0
+
+
+def test_the_evidence_is_that_of_the_most_probable_parameters(model):
+    logs = []
+    for member in model.members:
+        kernel, vector = member.kernel, member.mode
+        total = gpytorch_kernel(kernel, vector)(kernel.x, kernel.x)
+        total = total + kernel.noise(vector) * torch.eye(ROWS, dtype=torch.float64)
+        normal = torch.distributions.MultivariateNormal(torch.zeros(ROWS, dtype=torch.float64), total)
+        logs.append(normal.log_prob(kernel.y) + member.target.log_slope(TARGETS).sum())
+    wanted = torch.logsumexp(torch.stack(logs) + torch.from_numpy(model.weights).log(), 0)
+    torch.testing.assert_close(model.log_marginal_likelihood(), wanted, rtol=1e-9, atol=1e-9)
+
+
+class Skewed:
+    """The density of the logarithm of a gamma variable of shape 5, of each of two parameters."""
+
+    bounds = ((-20.0, 20.0),) * 2
+
+    def loss(self, vector, has_gradient=True):
+        return float(np.exp(vector).sum() - 5.0 * vector.sum()), np.exp(vector) - 5.0
+
+
+def test_parameter_draws_have_the_moments_of_their_density():
+    mode = most_probable(Skewed(), np.zeros(2)).vector
+    np.testing.assert_allclose(mode, math.log(5.0), atol=1e-3)
+    draws = np.exp(parameter_draws(Skewed(), mode, 128, num_proposals=1024).vectors)
+    assert (abs(draws.mean(0) - 5.0) < 4.0 * (5.0 / 128) ** 0.5).all()
+    assert (abs(draws.var(0) / 5.0 - 1.0) < 0.35).all()
+
+
+def test_intervals_cover_functions_of_the_prior():
+    """Twelve problems of 60 rows from the kernel of a table, with lengthscales that differ."""
+    generator, random = torch.Generator().manual_seed(4), np.random.default_rng(5)
+    inside = []
+    for _ in range(12):
+        x = torch.randn(160, 4, generator=generator, dtype=torch.float64)
+        kernel = TableKernel(x, x[:, 0], fixed_matrices(x, x), has_lengthscales=True)
+        deviations = 0.5 * random.standard_t(3.0, size=4)
+        vector = np.r_[deviations, -0.7, -0.5, -2.0, -2.0, -2.0, math.log(0.05)]
+        total = kernel.matrix(vector, x, x, kernel.fixed) + 0.05 * torch.eye(160, dtype=torch.float64)
+        y = torch.linalg.cholesky(total) @ torch.randn(160, generator=generator, dtype=torch.float64)
+        probability = AveragedGP(x[:60], y[:60]).predictive(x[60:]).cdf(y[60:])
+        inside.append(float(((probability > 0.025) & (probability < 0.975)).double().mean()))
+    error = np.std(inside, ddof=1) / len(inside) ** 0.5
+    assert abs(np.mean(inside) - 0.95) < 3.0 * error + 0.01
+
+
+@pytest.mark.parametrize(
+    ("x", "y"),
+    [
+        (TRAIN, TARGETS.unsqueeze(-1)),
+        (TRAIN, TARGETS[:-1]),
+        (TRAIN, TARGETS * math.inf),
+        (TRAIN * math.nan, TARGETS),
+        (TRAIN[0], TARGETS),
+        (TRAIN, torch.ones(ROWS, dtype=torch.float64)),
+    ],
+)
+def test_bad_rows_are_refused(x, y):
+    with pytest.raises(ValueError, match=r"expected .* got"):
+        AveragedGP(x, y)
+
+
+def test_other_rows_are_not_left_out(model):
+    with pytest.raises(ValueError, match="expected the rows that were fitted, got others"):
+        model.leave_one_out(TEST, TRUTH)
+
+
+def test_inputs_that_do_not_vary_are_left_out():
+    x = torch.cat([TRAIN, torch.ones(ROWS, 1, dtype=torch.float64)], dim=-1)
+    new = torch.cat([TEST, 9.0 * torch.ones(NEW, 1, dtype=torch.float64)], dim=-1)
+    found = AveragedGP(x, TARGETS).predictive(new)
+    torch.testing.assert_close(found.mean, AveragedGP(TRAIN, TARGETS).predictive(TEST).mean)

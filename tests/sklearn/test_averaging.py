@@ -1,0 +1,117 @@
+"""Regression of few rows by averages over parameters: predictions, intervals, draws, updates and refusals."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from rfgp.averaging import AveragedGP
+from rfgp.sklearn import RandomFeatureGPRegressor
+
+ROWS, NEW = 50, 40
+
+
+def rows(seed=0):
+    random = np.random.default_rng(seed)
+    x = random.random((ROWS + NEW, 3)) * [1.0, 1e3, 1e-3]
+    y = np.exp(np.sin(3.0 * x[:, 0]) + x[:, 1] / 1e3) + 0.1 * random.normal(size=len(x))
+    return x, 1e4 * y
+
+
+X, Y = rows()
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return RandomFeatureGPRegressor(average=True).fit(X[:ROWS], Y[:ROWS])
+
+
+@pytest.fixture
+def model(fitted):
+    return copy.deepcopy(fitted)
+
+
+def test_predictions_are_in_the_units_of_the_targets(model):
+    mean, std = model.predict(X[ROWS:], return_std=True)
+    inside = model.model_.predictive(model._inputs(X[ROWS:]))
+    np.testing.assert_allclose(mean, model.y_scaler_.mean_[0] + model.y_scaler_.scale_[0] * inside.mean.numpy())
+    np.testing.assert_allclose(std, model.y_scaler_.scale_[0] * inside.stddev.numpy())
+    assert isinstance(model.model_, AveragedGP) and model.fallback_ is None
+    assert np.mean((mean - Y[ROWS:]) ** 2) < 0.05 * Y[ROWS:].var()
+
+
+def test_intervals_and_quantiles_are_those_of_the_mixture(model):
+    quantiles = model.predict_quantiles(X[ROWS:], [0.025, 0.5, 0.975])
+    np.testing.assert_allclose(model.predict_interval(X[ROWS:]), quantiles[:, [0, 2]])
+    assert quantiles.shape == (NEW, 3) and (np.diff(quantiles) > 0.0).all()
+    wide = model.predict_interval(X[ROWS:], level=0.5)
+    assert ((quantiles[:, 0] < wide[:, 0]) & (wide[:, 1] < quantiles[:, 2])).all()
+    inside = (quantiles[:, 0] < Y[ROWS:]) & (Y[ROWS:] < quantiles[:, 2])
+    assert abs(inside.mean() - 0.95) < 4.0 * (0.95 * 0.05 / NEW) ** 0.5
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_intervals_of_one_set_of_parameters_are_those_of_a_normal(outputs):
+    y = np.stack([Y, -Y], axis=1)[:ROWS, :outputs].squeeze()
+    model = RandomFeatureGPRegressor("rbf", max_evaluations=5, random_state=0).fit(X[:ROWS], y)
+    mean, std = model.predict(X[ROWS:], return_std=True)
+    ends = np.stack([mean - 1.959964 * std, mean + 1.959964 * std], axis=1)
+    np.testing.assert_allclose(model.predict_interval(X[ROWS:]), ends, rtol=1e-6)
+
+
+def test_covariances_and_draws_belong_together(model):
+    mean, covariance = model.predict(X[ROWS:], return_cov=True)
+    std = model.predict(X[ROWS:], return_std=True)[1]
+    np.testing.assert_allclose(np.sqrt(np.diag(covariance)), std)
+    draws = model.sample_y(X[ROWS:], n_samples=2000)
+    assert draws.shape == (NEW, 2000)
+    assert (np.abs(draws.mean(1) - mean) < 4.0 * std / 2000**0.5).all()
+    assert np.abs(np.corrcoef(draws) - covariance / np.outer(std, std)).max() < 0.15
+
+
+def test_left_out_rows_and_folds(model):
+    alone, std = model.cross_val_predict(X[:ROWS], Y[:ROWS], return_std=True)
+    assert 0.8 < np.mean(np.abs(alone - Y[:ROWS]) < 1.96 * std) <= 1.0
+    assert model.cross_validate(X[:ROWS], Y[:ROWS], cv=5)["test_score"].min() > 0.7
+    assert model.comparison_["model"] < model.comparison_["linear"] < model.comparison_["constant"]
+    with pytest.raises(ValueError, match="expected the rows that were fitted"):
+        model.cross_val_predict(X[ROWS:], Y[ROWS:])
+
+
+def test_more_rows(model):
+    before = model.predict(X[ROWS:], return_std=True)[1]
+    model.partial_fit(X[ROWS:], Y[ROWS:])
+    assert (model.predict(X[ROWS:], return_std=True)[1] < before).mean() > 0.9
+    with pytest.raises(ValueError, match="expected no sample_weight beside average=True"):
+        model.partial_fit(X, Y, np.ones(len(X)))
+    assert len(model.model_.y) == ROWS + NEW
+
+
+def test_copies_predict_the_same(model):
+    read = pickle.loads(pickle.dumps(model))
+    np.testing.assert_array_equal(read.predict(X[ROWS:]), model.predict(X[ROWS:]))
+    assert clone(model).average is True and np.isfinite(model.log_marginal_likelihood_value_)
+
+
+def test_few_or_equal_targets_wait_for_more(model):
+    few = RandomFeatureGPRegressor(average=True).fit(X[:5], Y[:5])
+    assert not isinstance(few.model_, AveragedGP)
+    assert isinstance(few.partial_fit(X[5:ROWS], Y[5:ROWS]).model_, AveragedGP)
+    np.testing.assert_allclose(few.predict(X[ROWS:]), model.predict(X[ROWS:]), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "weights", "targets"),
+    [
+        ({"kernel": "rbf"}, None, Y[:ROWS]),
+        ({"noise": "student"}, None, Y[:ROWS]),
+        ({"average": "yes"}, None, Y[:ROWS]),
+        ({}, np.ones(ROWS), Y[:ROWS]),
+        ({}, None, np.stack([Y, Y], axis=1)[:ROWS]),
+    ],
+)
+def test_what_is_not_averaged_is_refused(settings, weights, targets):
+    with pytest.raises(ValueError, match=r"expected .* got"):
+        RandomFeatureGPRegressor(**{"average": True, **settings}).fit(X[:ROWS], targets, weights)
