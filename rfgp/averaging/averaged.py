@@ -191,7 +191,7 @@ class AveragedGP:
         return torch.tensor(np.logaddexp.reduce(np.log(self.weights) + logs))
 
 
-def _fixed(scale: InputScale, x: Tensor) -> list[Tensor]:
+def _fixed(scale: InputScale, x: Tensor) -> Tensor:
     scaled = scale(x)
     return fixed_matrices(scaled, scaled)
 

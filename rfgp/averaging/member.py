@@ -54,7 +54,7 @@ class Member:
     """
 
     def __init__(
-        self, x: Tensor, y: Tensor, scale: InputScale, target: TargetScale, has_lengthscales: bool, fixed: list[Tensor]
+        self, x: Tensor, y: Tensor, scale: InputScale, target: TargetScale, has_lengthscales: bool, fixed: Tensor
     ) -> None:
         self.scale, self.target, self.has_lengthscales = scale, target, has_lengthscales
         self.kernel = TableKernel(scale(x), target.forward(y), fixed, has_lengthscales)
@@ -102,7 +102,7 @@ class Member:
         loss = kernel.loss(self.mode, has_gradient=False)[0] - kernel.prior(self.mode)[0]
         return -loss - 0.5 * size * math.log(2.0 * math.pi)
 
-    def with_rows(self, x: Tensor, y: Tensor, fixed: list[Tensor]) -> Member:
+    def with_rows(self, x: Tensor, y: Tensor, fixed: Tensor) -> Member:
         """The same scales and draws with other rows."""
         twin = copy.copy(self)
         twin.kernel = TableKernel(self.scale(x), self.target.forward(y), fixed, self.has_lengthscales)

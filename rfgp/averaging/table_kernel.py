@@ -20,21 +20,25 @@ _SMALLEST = 1e-6
 _FIXED = 1 + len(LENGTHS)
 
 
-def fixed_matrices(x: Tensor, z: Tensor) -> list[Tensor]:
-    """The parts without parameters but a scale, (N, M) each: linear, and mean Matern kernels of single inputs."""
+def fixed_matrices(x: Tensor, z: Tensor) -> Tensor:
+    """The parts without parameters but a scale, (F, N, M): linear, and mean Matern kernels of single inputs."""
     dim = max(x.shape[1], 1)
-    parts = [x @ z.mT / dim]
-    for length in LENGTHS:
-        total = x.new_zeros(len(x), len(z))
+    parts = x.new_zeros(_FIXED, len(x), len(z))
+    torch.matmul(x, z.mT, out=parts[0])
+    for part, length in zip(parts[1:], LENGTHS, strict=True):
         for column, other in zip(x.mT, z.mT, strict=True):
-            total += _matern((column.unsqueeze(-1) - other).abs_().mul_(math.sqrt(5.0) / length))
-        parts.append(total / dim)
-    return parts
+            part += _matern((column.unsqueeze(-1) - other).abs_().mul_(math.sqrt(5.0) / length))
+    return parts.div_(dim)
 
 
 def _matern(distance: Tensor) -> Tensor:
     """The Matern-5/2 kernel of a distance times the root of five over the lengthscale."""
-    return (1.0 + distance + distance.square() / 3.0) * torch.exp(-distance)
+    return _polynomial(distance).mul_(torch.exp(-distance))
+
+
+def _polynomial(distance: Tensor) -> Tensor:
+    """1 + r + r^2 / 3 of distances r."""
+    return (distance / 3.0).add_(1.0).mul_(distance).add_(1.0)
 
 
 class TableKernel:
@@ -52,7 +56,7 @@ class TableKernel:
     :param has_lengthscales: whether each input has a lengthscale.
     """
 
-    def __init__(self, x: Tensor, y: Tensor, fixed: list[Tensor], has_lengthscales: bool) -> None:
+    def __init__(self, x: Tensor, y: Tensor, fixed: Tensor, has_lengthscales: bool) -> None:
         self.x, self.y, self.fixed = x, y, fixed
         dim = self.num_deviations = x.shape[1] if has_lengthscales else 0
         scale = -0.5 * math.log(max(x.shape[1], 1))
@@ -73,26 +77,27 @@ class TableKernel:
         """The noise variance."""
         return math.exp(vector[-1])
 
-    def _weights(self, vector: Floats) -> list[float]:
-        """The scales of the fixed parts."""
-        return np.exp(vector[self.num_deviations + 2 : -1]).tolist()
+    def _weights(self, vector: Floats) -> Tensor:
+        """The scales (F,) of the fixed parts."""
+        return torch.from_numpy(np.exp(vector[self.num_deviations + 2 : -1]))
+
+    def _fixed_part(self, vector: Floats, fixed: Tensor) -> Tensor:
+        """The constant and the fixed parts, (N, M)."""
+        return (self._weights(vector) @ fixed.flatten(1)).add_(1.0).reshape(fixed.shape[1:])
 
     def _inverse_lengths(self, vector: Floats) -> Tensor:
         count = self.num_deviations
         logs = vector[count] + (vector[:count] if count else np.zeros(self.x.shape[1]))
         return torch.from_numpy(np.exp(logs))
 
-    def matrix(self, vector: Floats, x: Tensor, z: Tensor, fixed: list[Tensor]) -> Tensor:
-        """The kernel (N, M) at inputs (N, d) and (M, d), whose fixed parts are known."""
-        inverse = self._inverse_lengths(vector)
-        total = math.exp(vector[self.num_deviations + 1]) * _matern(_distances(x * inverse, z * inverse)) + 1.0
-        for weight, part in zip(self._weights(vector), fixed, strict=True):
-            total.add_(part, alpha=weight)
-        return total
+    def matrix(self, vector: Floats, x: Tensor, z: Tensor, fixed: Tensor) -> Tensor:
+        """The kernel (N, M) at inputs (N, d) and (M, d), whose fixed parts (F, N, M) are known."""
+        inverse, scale = self._inverse_lengths(vector), math.exp(vector[self.num_deviations + 1])
+        return self._fixed_part(vector, fixed).add_(_matern(_distances(x * inverse, z * inverse)), alpha=scale)
 
     def variance(self, vector: Floats, x: Tensor) -> Tensor:
         """The kernel of inputs (N, d) with themselves, (N,)."""
-        linear, *others = self._weights(vector)
+        linear, *others = self._weights(vector).tolist()
         constant = 1.0 + math.exp(vector[self.num_deviations + 1]) + sum(others)
         return constant + linear * x.square().sum(-1) / max(x.shape[1], 1)
 
@@ -101,10 +106,8 @@ class TableKernel:
         inverse, count = self._inverse_lengths(vector), self.num_deviations
         distance = _distances(self.x * inverse, self.x * inverse)
         decay = torch.exp(vector[count + 1] - distance)
-        part = (1.0 + distance + distance.square() / 3.0) * decay
-        total = part + 1.0
-        for weight, matrix in zip(self._weights(vector), self.fixed, strict=True):
-            total.add_(matrix, alpha=weight)
+        part = _polynomial(distance).mul_(decay)
+        total = self._fixed_part(vector, self.fixed).add_(part)
         total.diagonal().add_(self.noise(vector))
         factor, failed = torch.linalg.cholesky_ex(total)
         if bool(failed):
@@ -114,15 +117,15 @@ class TableKernel:
         value = 0.5 * float(self.y @ alpha) + float(factor.diagonal().log().sum()) + prior
         if not has_gradient:
             return value, slope
-        by_matrix = 0.5 * (torch.outer(alpha, alpha) - torch.cholesky_inverse(factor))
-        by_square = by_matrix * ((-5.0 / 6.0) * (1.0 + distance) * decay)
+        by_matrix = torch.cholesky_inverse(factor).addr_(alpha, alpha, beta=-0.5, alpha=0.5)
+        by_square = distance.add_(1.0).mul_(decay).mul_(by_matrix).mul_(-5.0 / 6.0)
         rows = by_square.sum(-1) @ self.x.square() - ((by_square @ self.x) * self.x).sum(0)
         of_lengths = (4.0 * inverse.square() * rows).numpy()
         slope[:count] -= of_lengths[:count]
         slope[count] -= of_lengths.sum()
-        slope[count + 1] -= float((by_matrix * part).sum())
-        for place, (weight, matrix) in enumerate(zip(self._weights(vector), self.fixed, strict=True)):
-            slope[count + 2 + place] -= weight * float((by_matrix * matrix).sum())
+        flat = by_matrix.reshape(-1)
+        slope[count + 1] -= float(part.reshape(-1) @ flat)
+        slope[count + 2 : -1] -= (self._weights(vector) * (self.fixed.flatten(1) @ flat)).numpy()
         slope[-1] -= self.noise(vector) * float(by_matrix.trace())
         return value, slope
 
