@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Self
 
@@ -12,6 +13,7 @@ from torch import Generator, Tensor
 
 from .._support import checks
 from ..linalg import cholesky
+from .functions import DrawnFunctions, chosen_draws
 from .half_ranks import InputScale
 from .member import Member, Moments, TargetScale
 from .mixture import DEGREES, Component, Mixture, Tail
@@ -28,6 +30,7 @@ _CHOOSING, _CHOSEN_BY = 400, 300
 """From how many rows on scales are chosen, and by how many."""
 _DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS = 24, 200, 8, 32
 _SHARE = 0.25
+_GROUPS = 8
 
 
 class AveragedGP:
@@ -125,6 +128,22 @@ class AveragedGP:
         """The distributions of new targets at inputs (M, d), each alone."""
         x = checks.finite(checks.inputs(x, self.x.shape[1]), "x")
         return self._mixture([member.predict(x) for member in self.members])
+
+    @torch.no_grad()
+    def function(self, x: Tensor) -> Mixture:
+        """The distributions of the function without noise at inputs (M, d), each alone."""
+        parts = [member.predict(x, has_noise=False) for member in self.members]
+        pairs = zip(parts, self.members, strict=True)
+        components = [Component(found, member.target, Tail(math.inf)) for found, member in pairs]
+        return Mixture(components, self.weights, self.limits)
+
+    @torch.no_grad()
+    def draw_functions(self, num_functions: int, generator: Generator) -> list[DrawnFunctions]:
+        """Functions drawn from the posterior, in at most eight groups that have parameters of their own."""
+        counts = [len(member.vectors) for member in self.members]
+        chosen = chosen_draws(self.weights, counts, min(_GROUPS, num_functions))
+        each = -(-num_functions // len(chosen))
+        return [DrawnFunctions(self.members[member], place, each, generator) for member, place in chosen]
 
     def leave_one_out(self, x: Tensor, y: Tensor, weights: None = None) -> Mixture:
         """The distributions of the targets that were fitted, each by all other rows; a ValueError for other rows."""

@@ -68,14 +68,22 @@ class Member:
         if count > 1:
             self.vectors = parameter_draws(self.kernel, self.mode, count, num_proposals).vectors
 
+    def _factor(self, vector: Floats) -> Tensor:
+        """The Cholesky factor (N, N) of the covariance of the targets."""
+        kernel = self.kernel
+        total = kernel.matrix(vector, kernel.x, kernel.x, kernel.fixed)
+        total.diagonal().add_(kernel.noise(vector))
+        return cholesky(total)
+
+    def solved(self, place: int, columns: Tensor) -> Tensor:
+        """The inverse covariance of the targets times columns (N, C), for one draw."""
+        return torch.cholesky_solve(columns, self._factor(self.vectors[place]))
+
     def _posteriors(self) -> Iterator[tuple[Floats, Tensor, Tensor]]:
         """For each draw its vector, the Cholesky factor (N, N) of the covariance, and its solution (N,)."""
-        kernel = self.kernel
         for vector in self.vectors:
-            total = kernel.matrix(vector, kernel.x, kernel.x, kernel.fixed)
-            total.diagonal().add_(kernel.noise(vector))
-            factor = cholesky(total)
-            yield vector, factor, torch.cholesky_solve(kernel.y.unsqueeze(-1), factor).squeeze(-1)
+            factor = self._factor(vector)
+            yield vector, factor, torch.cholesky_solve(self.kernel.y.unsqueeze(-1), factor).squeeze(-1)
 
     def left_out(self, groups: Sequence[Tensor] = ()) -> Moments:
         r"""Every target by all others; those of rows in a group by rows outside of it.
@@ -108,12 +116,12 @@ class Member:
         twin.kernel = TableKernel(self.scale(x), self.target.forward(y), fixed, self.has_lengthscales)
         return twin
 
-    def predict(self, x: Tensor) -> Moments:
-        """New targets at inputs (M, d)."""
+    def predict(self, x: Tensor, has_noise: bool = True) -> Moments:
+        """New targets at inputs (M, d), or the function there."""
         means, variances = [], []
-        for mean, variance, _, _ in self._at(x):
+        for mean, variance, _, vector in self._at(x):
             means.append(mean)
-            variances.append(variance)
+            variances.append(variance if has_noise else variance - self.kernel.noise(vector))
         return Moments(torch.stack(means), torch.stack(variances))
 
     def _at(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor, Floats]]:

@@ -77,6 +77,11 @@ class TableKernel:
         """The noise variance."""
         return math.exp(vector[-1])
 
+    def parts(self, vector: Floats) -> tuple[Tensor, float, list[float]]:
+        """Inverse lengthscales (d,) and scale of the Matern part, and the scales of the fixed parts."""
+        scale = math.exp(vector[self.num_deviations + 1])
+        return self._inverse_lengths(vector), scale, self._weights(vector).tolist()
+
     def _weights(self, vector: Floats) -> Tensor:
         """The scales (F,) of the fixed parts."""
         return torch.from_numpy(np.exp(vector[self.num_deviations + 2 : -1]))

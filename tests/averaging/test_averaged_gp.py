@@ -182,6 +182,19 @@ def test_draws_have_the_moments_of_the_mixture(model):
     assert (draws.mT.corrcoef() - covariance / torch.outer(std, std)).abs().max() < 0.1
 
 
+def test_drawn_functions_have_the_moments_of_the_function(model):
+    count, found = 4000, model.function(TEST)
+    generator, values, means = torch.Generator().manual_seed(6), [], []
+    for _ in range(4):  # the waves of a draw of the prior are random too
+        parts = [functions(TEST) for functions in model.draw_functions(count // 4, generator)]
+        values.append(torch.cat([part[:, 1:] for part in parts], dim=-1))
+        means.append(torch.stack([part[:, 0] for part in parts]).mean(0))
+    drawn = torch.cat(values, dim=-1)
+    assert (drawn.mean(-1) - found.mean).abs().max() < 0.2 * found.stddev.mean()
+    assert (drawn.std(-1) / found.stddev - 1.0).abs().max() < 0.25
+    assert (means[0] - found.mean).abs().max() < 0.3 * found.stddev.mean()
+
+
 def test_new_rows_count_as_if_they_had_been_there(model):
     members = [
         Member(

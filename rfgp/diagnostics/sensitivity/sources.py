@@ -14,6 +14,7 @@ from torch import Tensor
 from ..._support import checks
 from ...approximation import LandmarkKernel
 from ...approximation.reference_tensor import reference_tensor
+from ...averaging import AveragedGP
 from ...linalg.column_scales import in_units, standardized
 from ...models import WeightSpaceGP
 from .sampled import SampledFunctions
@@ -69,6 +70,25 @@ class WeightSpaceSource(FunctionSource):
         return (mean.mT, variance.mT) if self.model.noise.is_batched else (mean, variance)
 
 
+class AveragedSource(FunctionSource):
+    """The functions of an average over parameters."""
+
+    def __init__(self, model: AveragedGP) -> None:
+        self.model = model
+
+    @property
+    def bounds(self) -> Tensor:
+        return torch.stack([self.model.x.amin(0), self.model.x.amax(0)])
+
+    def functions(self, num_functions: int) -> list[Functions]:
+        generator = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
+        return [*self.model.draw_functions(num_functions, generator)]
+
+    def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        found = self.model.function(x.double())
+        return found.mean, found.variance
+
+
 class EstimatorSource(FunctionSource):
     """The functions of a fitted regressor of :mod:`rfgp.sklearn`, in the units of its inputs and targets."""
 
@@ -78,7 +98,7 @@ class EstimatorSource(FunctionSource):
                 "expected an estimator that was fitted to numbers, got one of a data frame with other cells; encode it "
                 "by rfgp.sklearn.TableEncoder first"
             )
-        self.inner = WeightSpaceSource(estimator.model_)
+        self.inner = source_of(estimator.model_)
         self.has_outputs = self.inner.has_outputs
         inputs, targets = estimator.x_scaler_, estimator.y_scaler_
         self.scales = inputs.scales
@@ -114,7 +134,9 @@ def source_of(model: Any) -> FunctionSource:
         return model
     if isinstance(model, ExactGP):
         return WeightSpaceSource(_with_landmarks(model))
-    if isinstance(getattr(model, "model_", None), WeightSpaceGP) and hasattr(model, "y_scaler_"):
+    if isinstance(model, AveragedGP):
+        return AveragedSource(model)
+    if isinstance(getattr(model, "model_", None), WeightSpaceGP | AveragedGP) and hasattr(model, "y_scaler_"):
         return EstimatorSource(model)
     what = "a fitted rfgp.WeightSpaceGP, gpytorch.models.ExactGP or rfgp.sklearn.RandomFeatureGPRegressor"
     checks.instance("model", model, WeightSpaceGP, what, "others have no functions that are drawn")

@@ -44,7 +44,8 @@ class Exact(gpytorch.models.ExactGP):
 def models():
     x, y = runs()
     exact = Exact(torch.from_numpy(x), torch.from_numpy(y)).eval()
-    return {"estimator": RandomFeatureGPRegressor("rbf", random_state=0).fit(x, y), "exact": exact}
+    average = RandomFeatureGPRegressor(average=True).fit(x, y)
+    return {"estimator": RandomFeatureGPRegressor("rbf", random_state=0).fit(x, y), "average": average, "exact": exact}
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def fitted():
     return models()
 
 
-@pytest.mark.parametrize("name", ["estimator", "exact"])
+@pytest.mark.parametrize("name", ["estimator", "average", "exact"])
 def test_indices_and_propagation_are_those_of_the_function(fitted, name):
     indices = sobol_indices(fitted[name], inputs(), second_order=False, num_functions=50)
     assert np.allclose(indices.total.value, TERMS / TERMS.sum(), atol=0.01)
