@@ -52,10 +52,15 @@ _FEWEST_ROWS = 10
 """Of so many rows scales are known."""
 _SMALLEST_NOISE = 1e-6
 """The smallest noise variance, in variances of the target."""
+AUTO_ROWS = 1500
+"""Up to so many rows are averaged over parameters by default."""
 _MOST_AVERAGED = 3000
 """Rows that are averaged over parameters: more take minutes."""
-_ONE_MODEL = ("kernel", "num_features", "method", "block_size", "num_neighbors", "strategy", "noise")
-"""The parameters of the model with one set of parameters."""
+_ONE_MODEL = (
+    *("kernel", "num_features", "method", "block_size", "num_neighbors", "strategy", "noise"),
+    *("time_limit", "max_evaluations"),
+)
+"""What is set for a model with one set of parameters."""
 
 
 class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP):
@@ -83,9 +88,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         likelihood of up to 1,000 rows, and else what ``fit`` takes.
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
-    :param average: whether one target of at most 3,000 rows is learned by :class:`rfgp.averaging.AveragedGP`, which
-        averages over parameters, scales of the inputs and scales of the target. Intervals of some hundred rows are then
-        right. No sample_weight, and none of the parameters above.
+    :param average: whether one target is learned by :class:`rfgp.averaging.AveragedGP`, which averages over parameters,
+        scales of the inputs and scales of the target, so that intervals of some hundred rows are right. "auto" does so
+        up to 1,500 rows without ``sample_weight``, where no parameter above is set and a data frame has neither text of
+        many values nor many gaps; True up to 3,000.
     :param noise: "normal", or "student" for targets with outliers: Student's t, by :class:`rfgp.models.LaplaceGP`, with
         one model for each target. No sample_weight.
     :param fallback: whether to predict by a constant or a linear model where these are better on rows that were held
@@ -94,7 +100,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :param random_state: the seed, a RandomState, or None for a new draw in every fit.
     :raises ValueError: at ``fit``, for bad parameters or data.
 
-    After ``fit`` there are ``model_`` (the :class:`rfgp.WeightSpaceGP`, of standardized rows), ``fit_summary_``,
+    After ``fit`` there are ``model_`` (the :class:`rfgp.WeightSpaceGP` or :class:`rfgp.averaging.AveragedGP`, of
+    standardized rows), ``fit_summary_`` of the former,
     ``x_scaler_``, ``y_scaler_``, ``comparison_`` (mean negative log densities of unseen standardized targets, of
     "model", "constant" and "linear"), ``fallback_`` (what predicts in place of the model, or None), ``gap_noise_`` (the
     noise variance of rows with marked missing cells over that of others, learned for one target) and
@@ -121,7 +128,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         strategy: str | Strategy = "auto",
         time_limit: float | None = None,
         max_evaluations: int = 200,
-        average: bool = False,
+        average: bool | str = "auto",
         noise: str = "normal",
         fallback: bool = False,
         verbose: bool = False,
@@ -158,7 +165,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             self._num_observed = (~np.isnan(_columns(targets))).sum(0)
             self.x_scaler_ = input_scaler(inputs, weights)
             self.y_scaler_ = ColumnScaler().fit(_columns(targets), sample_weight=weights)
-            if checks.flag("average", self.average) and not _tells_no_scale(_columns(targets)):
+            if self._averages(inputs, targets, weights):
                 self._fit_average(*self._model_rows(inputs, targets), weights)
             else:
                 self._fit(*self._model_rows(inputs, targets), weights, deadline)
@@ -239,11 +246,27 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 comparison.warn_of_marked(self.encoder_.encoding_.marks)
         self.model_ = model
 
-    def _fit_average(self, x: Tensor, z: Tensor, weights: Floats | None) -> None:
-        """Fit standardized rows, averaging over parameters, and compare the model with others on rows left out."""
+    def _averages(self, inputs: Floats, targets: Floats, weights: Floats | None) -> bool:
+        """Whether parameters are averaged over; a ValueError where they cannot be, and were to."""
+        if self.average == "auto":
+            encoding = None if self.encoder_ is None else self.encoder_.encoding_
+            has_marks = encoding is not None and bool(encoding.levels or encoding.marks)
+            is_small = targets.size == len(inputs) <= AUTO_ROWS
+            if self._given(weights) or has_marks or not is_small:
+                return False
+        elif not checks.flag("average", self.average):
+            return False
+        return not _tells_no_scale(_columns(targets))
+
+    def _given(self, weights: Floats | None) -> list[str]:
+        """What was given that belongs to a model with one set of parameters."""
         plain = type(self)()
         given = [name for name in _ONE_MODEL if getattr(self, name) != getattr(plain, name)]
-        given += ["sample_weight"] if weights is not None else []
+        return given + (["sample_weight"] if weights is not None else [])
+
+    def _fit_average(self, x: Tensor, z: Tensor, weights: Floats | None) -> None:
+        """Fit standardized rows, averaging over parameters, and compare the model with others on rows left out."""
+        given = self._given(weights)
         if given:
             raise ValueError(f"expected no {given[0]} beside average=True, got some; leave one of both out")
         if z.dim() > 1 or len(x) > _MOST_AVERAGED:
@@ -252,10 +275,13 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 f"expected one target of at most {_MOST_AVERAGED:,} rows for average=True, got {size}; leave it out"
             )
         self.gap_noise_ = 1.0
-        model, rows = AveragedGP(x, z), LabeledRows(x.numpy(), _columns(z.numpy()), None)
-        comparison = BaselineComparison(target_losses, _OTHERS)
-        comparison.on_left_out(rows, -model.leave_one_out(x, z).log_prob(z).numpy())
-        self._compare(comparison, rows)
+        with phases(_PHASES[:2], self.verbose) as bar:
+            bar.begin("parameters")
+            model, rows = AveragedGP(x, z), LabeledRows(x.numpy(), _columns(z.numpy()), None)
+            bar.begin("comparison")
+            comparison = BaselineComparison(target_losses, _OTHERS)
+            comparison.on_left_out(rows, -model.leave_one_out(x, z).log_prob(z).numpy())
+            self._compare(comparison, rows)
         self.model_ = model
 
     def _has_gaps(self, x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ import copy
 import pickle
 
 import numpy as np
+import pandas
 import pytest
 from sklearn.base import clone
 
@@ -25,7 +26,7 @@ X, Y = rows()
 
 @pytest.fixture(scope="module")
 def fitted():
-    return RandomFeatureGPRegressor(average=True).fit(X[:ROWS], Y[:ROWS])
+    return RandomFeatureGPRegressor().fit(X[:ROWS], Y[:ROWS])
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_more_rows(model):
 def test_copies_predict_the_same(model):
     read = pickle.loads(pickle.dumps(model))
     np.testing.assert_array_equal(read.predict(X[ROWS:]), model.predict(X[ROWS:]))
-    assert clone(model).average is True and np.isfinite(model.log_marginal_likelihood_value_)
+    assert clone(model).average == "auto" and np.isfinite(model.log_marginal_likelihood_value_)
 
 
 def test_few_or_equal_targets_wait_for_more(model):
@@ -108,6 +109,7 @@ def test_few_or_equal_targets_wait_for_more(model):
         ({"kernel": "rbf"}, None, Y[:ROWS]),
         ({"noise": "student"}, None, Y[:ROWS]),
         ({"average": "yes"}, None, Y[:ROWS]),
+        ({"time_limit": 5.0}, None, Y[:ROWS]),
         ({}, np.ones(ROWS), Y[:ROWS]),
         ({}, None, np.stack([Y, Y], axis=1)[:ROWS]),
     ],
@@ -115,3 +117,19 @@ def test_few_or_equal_targets_wait_for_more(model):
 def test_what_is_not_averaged_is_refused(settings, weights, targets):
     with pytest.raises(ValueError, match=r"expected .* got"):
         RandomFeatureGPRegressor(**{"average": True, **settings}).fit(X[:ROWS], targets, weights)
+
+
+def test_what_is_set_for_one_set_of_parameters_is_taken():
+    for settings in ({"average": False}, {"kernel": "rbf"}, {"time_limit": 5.0}, {"num_features": 20}):
+        model = RandomFeatureGPRegressor(**settings, random_state=0).fit(X[:ROWS], Y[:ROWS])
+        assert not isinstance(model.model_, AveragedGP)
+    several = RandomFeatureGPRegressor(random_state=0).fit(X[:ROWS], np.stack([Y, Y], axis=1)[:ROWS])
+    weighted = RandomFeatureGPRegressor(random_state=0).fit(X[:ROWS], Y[:ROWS], np.ones(ROWS))
+    assert not isinstance(several.model_, AveragedGP) and not isinstance(weighted.model_, AveragedGP)
+
+
+def test_frames_are_averaged_where_levels_and_gaps_are_few():
+    frame = pandas.DataFrame({"size": X[:ROWS, 0], "kind": ["a", "b"] * (ROWS // 2), "day": range(ROWS)})
+    assert isinstance(RandomFeatureGPRegressor().fit(frame, Y[:ROWS]).model_, AveragedGP)
+    frame["kind"] = [f"level {number % 12}" for number in range(ROWS)]
+    assert not isinstance(RandomFeatureGPRegressor(random_state=0).fit(frame, Y[:ROWS]).model_, AveragedGP)

@@ -113,7 +113,7 @@ class Trials:
                 chances = torch.from_numpy(classes.predict_proba(new)).gather(1, y[held].unsqueeze(1))
                 return chances.squeeze(1).clamp_min(_SMALLEST).log()
             z = transformed(y[rest], transforms)
-            estimator = RandomFeatureGPRegressor(_named(kernel), **self._settings).fit(inputs, z.numpy())
+            estimator = RandomFeatureGPRegressor(_named(kernel), average=False, **self._settings).fit(inputs, z.numpy())
             mean, std = (torch.from_numpy(part) for part in estimator.predict(new, return_std=True))
             if has_spread:
                 for spread in learned_spreads(estimator, x[rest], z, tuple(range(x.shape[1])), self.deadline, 0):

@@ -308,7 +308,7 @@ def _estimator(
     x, y = data.x_train.numpy(), transformed(data.y_train, transforms).numpy()
     with without_advice():
         if data.num_classes is None:
-            return RandomFeatureGPRegressor(kernel, **settings).fit(x, y)
+            return RandomFeatureGPRegressor(kernel, average=False, **settings).fit(x, y)
         return RandomFeatureGPClassifier(kernel, **settings).partial_fit(x, y, classes=range(data.num_classes))
 
 
