@@ -29,13 +29,12 @@ class InputScale:
 
     def __init__(self, x: Tensor, has_ranks: bool) -> None:
         self.has_ranks = has_ranks
-        self.kept = (x.std(0, correction=0) > _SMALLEST_SCALE).nonzero().flatten()
-        columns = x[:, self.kept]
-        self.mean, self.scale = columns.mean(0), columns.std(0, correction=0)
+        mean, scale = _moments(x)
+        self.kept = (scale > _SMALLEST_SCALE).nonzero().flatten()
+        columns, self.mean, self.scale = x[:, self.kept], mean[self.kept], scale[self.kept]
         standard = (columns - self.mean) / self.scale
         self.tables = [_scores(column) for column in standard.numpy().T] if has_ranks else []
-        blended = self._blended(standard)
-        self.center, self.unit = blended.mean(0), blended.std(0, correction=0)
+        self.center, self.unit = _moments(self._blended(standard))
 
     def _blended(self, standard: Tensor) -> Tensor:
         if not self.has_ranks:
@@ -48,6 +47,12 @@ class InputScale:
         """Inputs (N, d) on this scale, (N, k) for the k columns that vary."""
         blended = self._blended((x[:, self.kept] - self.mean) / self.scale)
         return ((blended - self.center) / self.unit).clamp(-_FARTHEST, _FARTHEST)
+
+
+def _moments(columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and standard deviations (d,) of columns (N, d), of which there may be none."""
+    mean = columns.mean(0)
+    return mean, (columns - mean).square().mean(0).sqrt()
 
 
 def _scores(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -314,6 +315,10 @@ def test_other_rows_are_not_left_out(model):
 
 
 def test_inputs_that_do_not_vary_are_left_out():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        alone = AveragedGP(torch.ones(ROWS, 2), TARGETS).predictive(torch.ones(1, 2))
+    assert abs(float(alone.mean) - float(TARGETS.mean())) < 0.1 * float(TARGETS.std())
     x = torch.cat([TRAIN, torch.ones(ROWS, 1, dtype=torch.float64)], dim=-1)
     new = torch.cat([TEST, 9.0 * torch.ones(NEW, 1, dtype=torch.float64)], dim=-1)
     found = AveragedGP(x, TARGETS).predictive(new)
