@@ -47,8 +47,8 @@ print(x_train.head(3).round(2))
 # %% [markdown]
 # ## Two lines
 #
-# Nothing has to be scaled: inputs and targets are standardized inside. Nothing has to be chosen: of up to 1,500 rows
-# the defaults average over kernels with linear, additive and joint parts, and over all numbers that the rows leave open.
+# Nothing has to be scaled: inputs and targets are standardized inside. Nothing has to be chosen: up to 1,500 rows the
+# defaults average over all numbers of a kernel that the rows leave open, and over scales of inputs and target.
 
 # %%
 effort = {"random_state": 0} | ({"max_evaluations": 5} if SHORT else {})

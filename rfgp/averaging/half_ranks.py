@@ -7,7 +7,6 @@ import torch
 from scipy.stats import norm
 from torch import Tensor
 
-_SMALLEST_SCALE = 1e-10
 _FARTHEST = 8.0
 """Standardized inputs are taken to lie within so many standard deviations."""
 
@@ -30,7 +29,7 @@ class InputScale:
     def __init__(self, x: Tensor, has_ranks: bool) -> None:
         self.has_ranks = has_ranks
         mean, scale = _moments(x)
-        self.kept = (scale > _SMALLEST_SCALE).nonzero().flatten()
+        self.kept = ((x != x[:1]).any(0) & (scale > 0.0)).nonzero().flatten()
         columns, self.mean, self.scale = x[:, self.kept], mean[self.kept], scale[self.kept]
         standard = (columns - self.mean) / self.scale
         self.tables = [_scores(column) for column in standard.numpy().T] if has_ranks else []
