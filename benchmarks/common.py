@@ -89,14 +89,6 @@ def write(path: Path, result: dict[str, Any]) -> None:
     temporary.replace(path)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """A JSON file, or nothing where there is none."""
-    if not path.exists():
-        return {}
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return content if isinstance(content, dict) else {}
-
-
 def resumed(options: argparse.Namespace) -> dict[str, Any]:
     """What an earlier run with the same output has measured, under "cells"; nothing for a quick one."""
     is_there = options.out.exists() and not options.quick

@@ -186,6 +186,7 @@ def run(options: argparse.Namespace) -> None:
         for problem, count, method in tqdm(todo, desc=f"{parameters} parameters, {name}, {dim} inputs"):
             measured = [measure(METHODS[method], problem, data, number) for number in range(count)]
             cells[problem.key(method)] = measured
+            result["claims"] = claims(result)
             common.write(options.out, result)
 
 
@@ -202,20 +203,43 @@ def coverage(cell: list[dict[str, Any]], place: str, level: float = 0.95) -> tup
     return common.mean_and_error([one[place]["coverage"][LEVELS.index(level)] for one in cell])
 
 
+def claims(result: dict[str, Any]) -> dict[str, Any]:
+    """Coverage by 95 % over problems, and medians of densities and seconds, for every method; the range of blocks."""
+    cells, found = result["cells"], {}
+    for parameters in ("true", "learned"):
+        own = {method: chosen(cells, method, parameters=parameters) for method in METHODS}
+        found[parameters] = {method: summary(some) for method, some in own.items() if some}
+    shares = [
+        coverage(cell, place)[0]
+        for method in ("landmarks, 128, blocks of 128", "landmarks, 512, blocks of 256")
+        for cell in chosen(cells, method, parameters="true")
+        for place in PLACES
+    ]
+    return found | ({"blocks": {"least": min(shares), "most": max(shares)}} if shares else {})
+
+
+def summary(cells: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """The mean, least and most coverage of problems, and medians of densities and seconds."""
+    found: dict[str, Any] = {"seconds": statistics.median(one["seconds"] for cell in cells for one in cell)}
+    for place in PLACES:
+        shares = [coverage(cell, place)[0] for cell in cells]
+        density = statistics.median(one[place]["nlpd"] for cell in cells for one in cell)
+        found[place] = {"mean": statistics.fmean(shares), "least": min(shares), "most": max(shares), "nlpd": density}
+    return found
+
+
 def table(cells: dict[str, Any], **wanted: Any) -> str:
     """Coverage by 95 %: over all problems the mean, and the cell that is farthest from nominal; medians of the rest."""
     rows = []
     for method in METHODS:
-        own = chosen(cells, method, **wanted)
-        if not own:
-            continue
-        line = [method]
-        for place in PLACES:
-            found = [coverage(cell, place)[0] for cell in own]
-            line += [f"{statistics.fmean(found):.2f}", f"{min(found):.2f} to {max(found):.2f}"]
-        for place in PLACES:
-            line.append(f"{statistics.median(one[place]['nlpd'] for cell in own for one in cell):.2f}")
-        rows.append([*line, f"{statistics.median(one['seconds'] for cell in own for one in cell):.2f}"])
+        if own := chosen(cells, method, **wanted):
+            found = summary(own)
+            line = [method]
+            for place in PLACES:
+                part = found[place]
+                line += [f"{part['mean']:.2f}", f"{part['least']:.2f} to {part['most']:.2f}"]
+            line += [f"{found[place]['nlpd']:.2f}" for place in PLACES]
+            rows.append([*line, f"{found['seconds']:.2f}"])
     header = ["method", "inside", "least to most", "outside", "least to most", "NLPD inside", "outside", "seconds"]
     return common.markdown(header, rows)
 

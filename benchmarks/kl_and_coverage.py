@@ -77,6 +77,14 @@ def cell(columns, kernel_name, noise, num_rows, method, width, seed):
     }
 
 
+def claims(result):
+    """Spearman's correlations of the error of the kernel, and of KL, with the coverage of Fourier features."""
+    cells = [cell for key, cell in result["cells"].items() if "fourier" in key]
+    names = {"kernel error": "kernel_error", "KL": "exact_from_approximate"}
+    covered = [cell["coverage"] for cell in cells]
+    return {name: float(spearmanr([cell[own] for cell in cells], covered)[0]) for name, own in names.items()}
+
+
 def report(cells):
     """Coverage by KL per point; rank correlations with coverage; how far the sample is from all rows."""
     groups = {
@@ -118,7 +126,7 @@ def main() -> None:
         key = f"d={columns}|{name}|noise={noise}|N={num_rows}|{method}|D={width}|seed={seed}"
         if key not in result["cells"] and width < num_rows:
             result["cells"][key] = cell(columns, name, noise, num_rows, method, width, seed)
-            write(options.out, result)
+            write(options.out, result | {"claims": claims(result)})
     report(result["cells"])
 
 

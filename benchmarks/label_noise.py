@@ -162,6 +162,20 @@ def measured(data: Labels, evaluations: int) -> dict[str, dict[str, float]]:
     return found
 
 
+def claims(result: dict[str, Any]) -> dict[str, Any]:
+    """Means over the sets of a kind, of every method."""
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(key.rpartition("|")[0] for key in result["cells"]):
+        cells = [cell for key, cell in result["cells"].items() if key.startswith(f"{name}|")]
+        found[name] = {
+            method: {
+                key: statistics.mean(cell[method][key] for cell in cells) for key in ("log loss", "calibration error")
+            }
+            for method in cells[0]
+        }
+    return found
+
+
 def main() -> None:
     parser = common.arguments(__doc__ or "", "label_noise")
     common.add_data_dir(parser)
@@ -180,6 +194,7 @@ def main() -> None:
         for seed in range(seeds):
             if f"{name}|{seed}" not in result["cells"]:
                 result["cells"][f"{name}|{seed}"] = measured(make(seed), evaluations)
+                result["claims"] = claims(result)
                 common.write(options.out, result)
     lines = []
     for name in makers:

@@ -115,9 +115,16 @@ def run(options: argparse.Namespace) -> dict[str, list[float]]:
         if key not in result["cells"]:
             seeds = range(1 if options.quick else options.functions)
             result["cells"][key] = [covered(*problem, seed) for seed in seeds]
+            result["claims"] = claims(result)
             common.write(options.out, result)
     cells: dict[str, list[float]] = result["cells"]
     return cells
+
+
+def claims(result: dict[str, Any]) -> dict[str, float]:
+    """The least and the most coverage of the problems."""
+    shares = [statistics.mean(values) for values in result["cells"].values()]
+    return {"least": min(shares), "most": max(shares)}
 
 
 def report(cells: dict[str, list[float]]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import common
 import gpytorch
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from torch import Tensor
@@ -90,23 +91,31 @@ def main() -> None:
             key = f"{label}|{name}|{dim}|{noise}|{seed}"
             if key not in cells:
                 cells[key] = learned(name, dim, noise, rows, seed, *model)
-                common.write(options.out, result)
-    print(table(cells))
+                common.write(options.out, result | {"claims": claims(result)})
+    print(table(claims(result)))
 
 
-def table(cells: dict[str, Any]) -> str:
+def claims(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Median, quartiles and range of the ratio, and median seconds, of problems all strategies were measured on."""
+    cells, found = result["cells"], {}
     problems = {key.partition("|")[2] for key in cells}
     complete = [problem for problem in problems if all(f"{label}|{problem}" in cells for label in STRATEGIES)]
-    rows = []
-    for label in STRATEGIES:
+    for label in STRATEGIES if complete else ():
         own = [cells[f"{label}|{problem}"] for problem in complete]
-        ratios, seconds = (sorted(cell[part] for cell in own) for part in ("ratio", "seconds"))
-        lower, median, upper = statistics.quantiles(ratios, n=4, method="inclusive")
-        numbers = [f"{median:.2f}", f"{lower:.2f} to {upper:.2f}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}"]
-        rows.append([label, *numbers, f"{statistics.median(seconds):.1f}"])
-    header = ["parameters from", "median ratio", "quartiles", "least to most", "seconds"]
-    return f"{len(complete)} problems\n\n" + common.markdown(header, rows)
+        ratios = [cell["ratio"] for cell in own]
+        quantiles = {name: np.quantile(ratios, shares).tolist() for name, shares in SHARES.items()}
+        found[label] = quantiles | {"seconds": statistics.median(cell["seconds"] for cell in own)}
+    return found
+
+
+SHARES = {"median": 0.5, "quartiles": (0.25, 0.75), "range": (0.0, 1.0)}
+
+
+def table(found: dict[str, dict[str, Any]]) -> str:
+    """The claims, to be read."""
+    line = "{median:.2f}|{quartiles[0]:.2f} to {quartiles[1]:.2f}|{range[0]:.2f} to {range[1]:.2f}|{seconds:.1f}"
+    rows = [[label, *line.format(**row).split("|")] for label, row in found.items()]
+    return common.markdown(["parameters from", "median ratio", "quartiles", "least to most", "seconds"], rows)
 
 
 if __name__ == "__main__":

@@ -223,6 +223,26 @@ def _inside(low: torch.Tensor, value: torch.Tensor, high: torch.Tensor) -> torch
     return ((low - tiny <= value) & (value <= high + tiny)).double().mean()
 
 
+COLUMNS = {
+    "error": "relative_error",
+    "coverage": "coverage",
+    "index error": "index_error",
+    "indices inside": "indices_inside",
+    "quantiles inside": "quantiles_inside",
+    "index width": "index_width",
+}
+"""What is shown, and what cells call it."""
+
+
+def claims(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Means and standard errors over designs, and median seconds, of every simulator and number of runs."""
+    return {
+        name: {"seconds": float(np.median([cell["seconds"] for cell in cells]))}
+        | {key: mean_and_error([float(np.mean(cell[own])) for cell in cells]) for key, own in COLUMNS.items()}
+        for name, cells in result["cells"].items()
+    }
+
+
 def main() -> None:
     parser = arguments(__doc__, "uncertainty_study")
     options = parser.parse_args()
@@ -235,18 +255,13 @@ def main() -> None:
             cells = result["cells"].setdefault(f"{name}, {runs} runs", [])
             for seed in range(len(cells), 1 if options.quick else simulator.designs):
                 cells.append(measured(name, runs, seed, known))
-                result["environment"] = environment()
+                result |= {"environment": environment(), "claims": claims(result)}
                 write(options.out, result)
-    header = ["simulator", "seconds", "output error / sd", "coverage", "index error", "inside", "quantiles", "width"]
-    rows = []
-    for name, cells in result["cells"].items():
-        columns = [[float(np.mean(cell[key])) for cell in cells] for key in ("relative_error", "coverage")]
-        columns += [
-            [cell[key] for cell in cells]
-            for key in ("index_error", "indices_inside", "quantiles_inside", "index_width")
-        ]
-        shown = ["{:.4f} ± {:.4f}".format(*mean_and_error(column)) for column in columns]
-        rows.append([name, f"{np.median([cell['seconds'] for cell in cells]):.1f}", *shown])
+    header = ["simulator", "seconds", *COLUMNS]
+    rows = [
+        [name, f"{row['seconds']:.1f}", *("{:.4f} ± {:.4f}".format(*row[key]) for key in COLUMNS)]
+        for name, row in claims(result).items()
+    ]
     print(markdown(header, rows))
 
 

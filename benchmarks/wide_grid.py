@@ -60,6 +60,19 @@ def case(method: str, num_features: int, num_rows: int) -> dict[str, Any]:
     }
 
 
+def claims(result: dict[str, Any]) -> dict[str, Any]:
+    """Error, coverage, and seconds of fit and predictions, by method and number of features."""
+    return {
+        f"{case['method']}; {case['features']:,} features": {
+            "rmse": case["rmse"],
+            "coverage": case["coverage_95"],
+            "seconds": case["fit_seconds"] + case["predict_seconds"],
+        }
+        for case in result["cases"]
+        if "rmse" in case
+    }
+
+
 def main() -> None:
     parser = arguments(__doc__, "wide_grid")
     parser.add_argument("--case", nargs=3, metavar=("METHOD", "FEATURES", "ROWS"), help="one case, as JSON")
@@ -74,7 +87,8 @@ def main() -> None:
     for method, num_features in cases[len(rows) :]:
         command = [sys.executable, __file__, "--case", method, str(num_features), str(num_rows)]
         rows.append({"asked": f"{method}, {num_features}", **in_process(command, SECONDS)})
-        write(options.out, {"environment": environment(), "cases": rows})
+        result = {"environment": environment(), "cases": rows}
+        write(options.out, result | {"claims": claims(result)})
     names = list(dict.fromkeys(name for row in rows for name in row))
     table = [[name, *(_text(row.get(name, "")) for row in rows)] for name in names[1:]]
     print(markdown(["", *(row["asked"] for row in rows)], table))

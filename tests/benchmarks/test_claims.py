@@ -1,0 +1,64 @@
+"""What results say follows from their cells, and the README says what results have."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
+
+import claims
+from accuracy.table import points
+
+ROOT = claims.HERE.parent
+
+
+def rounded(values):
+    """The same to nine digits, to which processors agree."""
+    return json.loads(json.dumps(values), parse_float=lambda text: f"{float(text):.9g}")
+
+
+def test_stored_claims_are_those_of_the_cells():
+    stored = list(claims.stored())
+    assert [path.stem for path, result, found in stored if rounded(result.get("claims")) != rounded(found)] == []
+    assert len(stored) > 10 and all(found for *_, found in stored)
+
+
+def test_the_list_of_benchmarks_names_every_script_and_every_result_has_one():
+    scripts = {path.stem for path in claims.HERE.glob("[a-z]*.py")} - {"claims", "common", "grid_peers", "steps"}
+    text = (claims.HERE / "README.md").read_text(encoding="utf-8")
+    assert [name for name in sorted(scripts) if f"`{name}`" not in text] == []
+    assert {path.stem for path in (claims.HERE / "results").glob("*.json")} <= scripts
+
+
+def result(name):
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def of_splits(name, data_set, method, score):
+    """The mean of a score over the splits of a data set."""
+    return statistics.mean(points(result(name)["cells"], data_set)[method][score])
+
+
+def sentences():
+    """The sentences of the README that have numbers of results."""
+    seconds = of_splits("accuracy_per_second", "kin40k", "rfgp", "seconds")
+    own, other = (
+        [of_splits(name, data_set, method, "error") for data_set in ("kin40k", "rf1")]
+        for name, method in (("accuracy_per_second", "rfgp"), ("accuracy_peers", "boosting, up to 1,000 trees"))
+    )
+    yield f"RMSE {own[0]:.3f} in {seconds:.0f} s, boosting {other[0]:.3f}; rf1, with spikes, is lost:"
+    yield f"is lost: {own[1]:.3f} against {other[1]:.3f}."
+    grid, tables, blocks = (result(name)["claims"] for name in ("fourier_grid", "messy_tables", "coverage"))
+    yield f"all parameters in {grid['fit seconds']:.1f} s, a map of 10^8 points in {grid['map seconds']:.1f} s"
+    yield f" s and {grid['map GB']:.1f} GB."
+    yield f"functions drawn from the model hold {blocks['blocks']['least']:.2f} to {blocks['blocks']['most']:.2f}."
+    least, most = (tables[f"{end} error to boosting"] for end in ("least", "most"))
+    yield f"errors at {least:.2f} to {most:.2f} of boosting's."
+
+
+def test_the_readme_says_what_results_have():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [sentence for sentence in sentences() if sentence not in readme] == []
