@@ -27,7 +27,7 @@ def test_stored_claims_are_those_of_the_cells():
 
 
 def test_the_list_of_benchmarks_names_every_script_and_every_result_has_one():
-    scripts = {path.stem for path in claims.HERE.glob("[a-z]*.py")} - {"claims", "common", "grid_peers", "steps"}
+    scripts = {path.stem for path in claims.HERE.glob("[a-z]*.py")} - {"claims", "common", "grid_peers"}
     text = (claims.HERE / "README.md").read_text(encoding="utf-8")
     assert [name for name in sorted(scripts) if f"`{name}`" not in text] == []
     assert {path.stem for path in (claims.HERE / "results").glob("*.json")} <= scripts
