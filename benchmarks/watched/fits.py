@@ -9,6 +9,7 @@ from torch import Tensor
 import rfgp
 from rfgp.linalg import add_gram_, row_chunks
 
+from .exact import ExactModel, training_step
 from .ratio import ratio
 
 ROWS, DIMS, WIDTH = 30_000, 8, 512
@@ -78,3 +79,14 @@ class Fits:
 
     def track_leave_one_out_to_fit(self, dtype: str) -> float:
         return ratio(self.fit_and_leave_one_out, self.fit)
+
+
+def track_pseudo_likelihood_to_gpytorch() -> float:
+    """The pseudo-likelihood of leaving out one row with its gradient, times GPyTorch's, whose matrix is dense."""
+    model, x, y = model_of(2_000, torch.float64)
+    exact = ExactModel(x, y, model.covar_module)
+    kinds = rfgp.training.LeaveOneOutPseudoLikelihood, gpytorch.mlls.LeaveOneOutPseudoLikelihood
+    return ratio(*(training_step(exact, kind) for kind in kinds))
+
+
+track_pseudo_likelihood_to_gpytorch.unit = "ratio"

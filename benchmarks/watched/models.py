@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import rfgp
+from rfgp.functionals import observations
 
 from .fits import WIDTH, model_of
 from .ratio import ratio
@@ -67,3 +68,31 @@ def track_grid_sums_to_product() -> float:
 
 
 track_grid_sums_to_product.unit = "ratio"
+
+
+@torch.no_grad()
+def track_integrals_to_exact_matrix() -> float:
+    """A fit to points, derivatives, segments and boxes with predictions, times the exact matrix and its factor."""
+    first, second = torch.rand(2, 100, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    x = torch.cat(
+        [
+            observations.points(first),
+            observations.derivatives(first, second - 0.5),
+            observations.segments(first, second, integral=True),
+            observations.boxes(first, first + 0.2),
+        ]
+    )
+    y, noise = torch.sin(3.0 * x[:, 0]), x.new_full((len(x),), 1e-2)
+    function = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel())
+    function.base_kernel.lengthscale = 0.4
+    exact = rfgp.kernels.ObservationKernel(function, 2).double()
+
+    def fit() -> Tensor:
+        likelihood = gpytorch.likelihoods.FixedNoiseGaussianLikelihood(noise)
+        model = rfgp.WeightSpaceGP(rfgp.approximate(exact, WIDTH, seed=0), likelihood)
+        return model.condition(x, y, noise).posterior(x).variance
+
+    return ratio(fit, lambda: torch.linalg.cholesky(exact(x).to_dense() + noise.diag()))
+
+
+track_integrals_to_exact_matrix.unit = "ratio"

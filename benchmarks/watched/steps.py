@@ -13,6 +13,8 @@ from torch import Tensor
 import rfgp
 from rfgp.likelihoods import DirichletClassificationLikelihood
 
+from .exact import ExactModel, training_step
+
 DIMS, ROWS, NEW = 4, 20_000, 1_000
 WIDTHS = {1: 512, 3: 256}
 
@@ -90,7 +92,7 @@ class FitAndPosterior:
         predicted(self.model.condition(*self.rows), self.new)
 
 
-class ExactModel:
+class ExactGP:
     """A kernel with features in GPyTorch's own model of 2,000 rows."""
 
     timer = time.process_time
@@ -98,20 +100,8 @@ class ExactModel:
     def setup(self) -> None:
         """The model and its evidence."""
         torch.set_default_dtype(torch.float64)
-        self.x = inputs(2000)
-        self.y = torch.sin(self.x).sum(-1)
-
-        class Exact(gpytorch.models.ExactGP):
-            def __init__(self, x: Tensor, y: Tensor) -> None:
-                super().__init__(x, y, GaussianLikelihood())
-                self.mean_module = gpytorch.means.ZeroMean()
-                self.covar_module = model_of(256, GaussianLikelihood()).covar_module
-
-            def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-                return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-        self.model = Exact(self.x, self.y)
-        self.loss = gpytorch.mlls.ExactMarginalLogLikelihood(self.model.likelihood, self.model)
+        x = inputs(2000)
+        self.step = training_step(ExactModel(x, torch.sin(x).sum(-1), model_of(256, GaussianLikelihood()).covar_module))
 
     def time_evidence_and_gradient(self) -> None:
-        torch.autograd.grad(self.loss(self.model(self.x), self.y), list(self.model.parameters()))
+        self.step()
