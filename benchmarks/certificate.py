@@ -7,16 +7,18 @@ with a tenth of the noise, which is harder. Bounds are in standard deviations of
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 import warnings
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import gpytorch
 import numpy as np
 import torch
-from common import add_data_dir, add_plot, arguments, environment, resumed, save_figure, write
+from common import add_data_dir, add_plot, arguments, run_cells, save_figure
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from tqdm import tqdm
 
@@ -116,33 +118,21 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=NUM_TRIALS, help="the number of trials")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    result = resumed(options)
     if options.plot:
-        plot(result, options.out)
+        plot(json.loads(options.out.read_text()), options.out)
         return
-    result["environment"] = environment()
-    cells = result["cells"]
     count = 50 if options.quick else options.trials
-    for first in range(0, count, PART):
-        name = f"trials from {first}"
-        if name not in cells:
-            cells[name] = trials(first, min(PART, count - first))
-            write(options.out, result)
-            print(name, cells[name], flush=True)
+    cells = [(f"trials from {k}", partial(trials, k, min(PART, count - k))) for k in range(0, count, PART)]
     if options.data_dir is not None:
         rows = protein(options.data_dir)
         if options.quick:
             rows = tuple(part[:2_000] for part in rows)
-        model = None
+        model = cache(lambda: fitted(*rows[:2], 10 if options.quick else 200))
+        landmarks = 256 if options.quick else LANDMARKS
         for factor in (1.0, 0.1):
-            name = f"protein, noise times {factor:g}"
-            if name in cells:
-                continue
-            model = fitted(*rows[:2], 10 if options.quick else 200) if model is None else model
-            cells[name] = certified(model, rows, factor, 256 if options.quick else LANDMARKS)
-            result["claims"] = claims(result)
-            write(options.out, result)
-            print(name, cells[name], flush=True)
+            cells.append((f"protein, noise times {factor:g}", lambda f=factor: certified(model(), rows, f, landmarks)))
+    for name, cell in run_cells(options, cells, claims)["cells"].items():
+        print(name, cell)
 
 
 if __name__ == "__main__":

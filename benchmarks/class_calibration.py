@@ -66,11 +66,9 @@ def main() -> None:
     parser = common.arguments(__doc__ or "", "class_calibration")
     common.add_data_dir(parser)
     options = parser.parse_args()
-    result: dict[str, Any] = common.resumed(options) | {"environment": common.environment()}
-    for name in SETS:
-        if name not in result["cells"]:
-            result["cells"][name] = curve(name, options.data_dir, 500 if options.quick else None)
-            common.write(options.out, result)
+    rows = 500 if options.quick else None
+    cells = [(name, lambda name=name: curve(name, options.data_dir, rows)) for name in SETS]
+    result = common.run_cells(options, cells)
     draw(result["cells"], options.out)
     names = ("error", "nlpd", "calibration error")
     lines = [[SETS[name], *(f"{cell[key]:.4f}" for key in names)] for name, cell in result["cells"].items()]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import inspect
 import json
 import math
 import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +21,7 @@ import gpytorch
 import numpy as np
 import scipy
 import torch
+from tqdm import tqdm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,15 +92,43 @@ def write(path: Path, result: dict[str, Any]) -> None:
     temporary.replace(path)
 
 
-def resumed(options: argparse.Namespace) -> dict[str, Any]:
-    """What an earlier run with the same output has measured, under "cells"; nothing for a quick one."""
-    is_there = options.out.exists() and not options.quick
-    return json.loads(options.out.read_text()) if is_there else {"cells": {}}
+def resumed(options: argparse.Namespace, is_of_commit: bool = True) -> dict[str, Any]:
+    """What an earlier run with the same output has measured, under "cells"; nothing for a quick one.
+
+    :param is_of_commit: whether only a run of the present commit counts.
+    """
+    result: dict[str, Any] = {"cells": {}}
+    if options.out.exists() and not options.quick:
+        known = json.loads(options.out.read_text(encoding="utf-8"))
+        is_same = known["environment"]["commit"] == environment()["commit"]
+        result = known if is_same or not is_of_commit else result
+    return result
+
+
+def run_cells(
+    options: argparse.Namespace,
+    cells: Iterable[tuple[str, Callable[[], Any]]],
+    claims: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    **about: Any,
+) -> dict[str, Any]:
+    """The result of a script: cells that a run of this commit has are kept, others measured and written at once.
+
+    :param cells: their names, and functions that measure them.
+    :param claims: what pages say of the result.
+    :param about: what else the result has.
+    """
+    result = resumed(options) | {"environment": environment()} | about
+    for name, function in tqdm([*cells], disable=options.quick):
+        if name not in result["cells"]:
+            result["cells"][name] = function()
+            write(options.out, result | ({"claims": claims(result)} if claims is not None else {}))
+    return result
 
 
 def save_figure(figure: Figure, out: Path) -> None:
-    """Write the figure that belongs to the JSON ``out``, under the same name in ``figures`` beside ``results``."""
-    path = (out.parents[1] if out.parent.name == "results" else HERE) / "figures" / f"{out.stem}.png"
+    """Write the figure that belongs to the JSON ``out``: in ``figures`` beside ``results``, or else beside the JSON."""
+    folder = out.parents[1] / "figures" if out.parent.name == "results" else out.parent
+    path = folder / f"{out.stem}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     print(f"figure: {path}")
@@ -129,6 +160,19 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
     )
+
+
+def alone(function: Callable[..., dict[str, Any]], *arguments: Any, seconds: float) -> dict[str, Any]:
+    """What a function of a script returns in a process of its own, for a limited time; else what stopped it.
+
+    :param arguments: what JSON can hold.
+    """
+    script = Path(inspect.getfile(inspect.unwrap(function)))  # which a decorator has wrapped
+    code = (
+        f"import json, sys; sys.path.insert(0, {str(script.parent)!r}); from {script.stem} import {function.__name__};"
+        f"print(json.dumps({function.__name__}(*json.loads(sys.argv[1]))))"
+    )
+    return in_process([sys.executable, "-W", "ignore", "-c", code, json.dumps(arguments)], seconds)
 
 
 def in_process(command: Sequence[str], seconds: float) -> dict[str, Any]:

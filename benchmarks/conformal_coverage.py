@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,19 +120,11 @@ def main() -> None:
         return
     repetitions = 20 if options.quick else options.repetitions
     nominal = math.ceil((TRAINED + 1) * LEVEL) / (TRAINED + 1)
-    result: dict[str, Any] = {
-        "environment": common.environment(),
-        "level": LEVEL,
-        "coverage_of_split_conformal_by_theory": nominal,
-        "repetitions": repetitions,
-        "cells": {},
-    }
-    for kind in KINDS:
-        result["cells"][kind] = measure(kind, repetitions)
-        result["claims"] = claims(result)
-        for name, cell in result["cells"][kind].items():
+    about = {"level": LEVEL, "coverage_of_split_conformal_by_theory": nominal, "repetitions": repetitions}
+    cells = [(kind, partial(measure, kind, repetitions)) for kind in KINDS]
+    for kind, found in common.run_cells(options, cells, claims, **about)["cells"].items():
+        for name, cell in found.items():
             print(f"{kind:20s} {name:16s} {cell['coverage']:.4f} +- {cell['error']:.4f}  width {cell['width']:.2f}")
-        common.write(options.out, result)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ first draw. Standard errors are over functions.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import math
@@ -25,7 +26,6 @@ from gpytorch.likelihoods import GaussianLikelihood
 from scipy.stats import chi2
 from torch import Tensor
 from torch.distributions import Normal
-from tqdm import tqdm
 
 import rfgp
 from rfgp.study import plots
@@ -174,20 +174,18 @@ def problems(parameters: str, name: str, dim: int, sizes: Sizes) -> list[tuple[P
 def run(options: argparse.Namespace) -> None:
     """Measure what an earlier run has not."""
     sizes = Sizes((200, 400), (2, 2), 100, (200, 2)) if options.quick else Sizes()
-    result: dict[str, Any] = common.resumed(options)
-    result |= {"environment": common.environment(), "sizes": sizes._asdict()}
-    cells = result["cells"]
+    drawn = functools.lru_cache(1)(draw)
+
+    def measured(problem: Problem, count: int, method: str, most: int) -> list[dict[str, Any]]:
+        data = drawn(problem.kernel, problem.dim, most, sizes.tests, max(sizes.functions))
+        return [measure(METHODS[method], problem, data, number) for number in range(count)]
+
+    cells = []
     for parameters, name, dim in itertools.product(("true", "learned"), KERNELS, LENGTHSCALES):
         own = problems(parameters, name, dim, sizes)
-        todo = [(p, count, method) for p, count in own for method in cells_of(p) if p.key(method) not in cells]
-        if not todo:
-            continue
-        data = draw(name, dim, max(problem.rows for problem, _ in own), sizes.tests, max(sizes.functions))
-        for problem, count, method in tqdm(todo, desc=f"{parameters} parameters, {name}, {dim} inputs"):
-            measured = [measure(METHODS[method], problem, data, number) for number in range(count)]
-            cells[problem.key(method)] = measured
-            result["claims"] = claims(result)
-            common.write(options.out, result)
+        most = max(problem.rows for problem, _ in own)
+        cells += [(p.key(m), functools.partial(measured, p, count, m, most)) for p, count in own for m in cells_of(p)]
+    common.run_cells(options, cells, claims, sizes=sizes._asdict())
 
 
 def chosen(cells: dict[str, Any], method: str, **wanted: Any) -> list[list[dict[str, Any]]]:

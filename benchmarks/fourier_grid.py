@@ -9,10 +9,8 @@ of its own.
 
 from __future__ import annotations
 
-import json
 import math
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,7 +20,7 @@ import finufft
 import gpytorch
 import numpy as np
 import torch
-from common import arguments, environment, in_process, markdown, write
+from common import alone, arguments, environment, in_process, markdown, write
 from torch import Tensor
 
 import rfgp
@@ -141,19 +139,11 @@ def claims(result: dict[str, Any]) -> dict[str, float]:
 def main() -> None:
     parser = arguments(__doc__, "fourier_grid")
     parser.add_argument("--peers-python", help="an interpreter that has celerite2 and numpyro")
-    names = ("KERNEL", "ROWS", "FEATURES", "POINTS", "INPUTS")
-    parser.add_argument("--case", nargs=5, metavar=names, help="one case, as JSON; FEATURES 0 for an open number")
     options = parser.parse_args()
-    if options.case is not None:
-        kernel, num_rows, num_features, map_points, dim = options.case
-        found = case(kernel, int(num_rows), int(num_features) or None, int(map_points), int(dim))
-        print(json.dumps(found))
-        return
     num_rows, width, large, small = (10_000, 101, 10_000, 100) if options.quick else (10**6, 841, 10**8, 10**4)
-    sizes = ((width, large, 2), (0, small, 2), (0, small, 1))
-    cases = [(kernel, *map(str, (num_rows, *size))) for size in sizes for kernel in ("Gaussian", "Matern-3/2")]
-    command = [sys.executable, __file__, "--case"]
-    rows = [in_process([*command, *chosen], 900.0) for chosen in cases]
+    sizes = ((width, large, 2), (None, small, 2), (None, small, 1))
+    cases = [(kernel, num_rows, *size) for size in sizes for kernel in ("Gaussian", "Matern-3/2")]
+    rows = [alone(case, *chosen, seconds=900.0) for chosen in cases]
     rows += peers(options.peers_python, num_rows)
     result: dict[str, Any] = {"environment": environment(), "cases": rows}
     write(options.out, result | {"claims": claims(result)})

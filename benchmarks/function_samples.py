@@ -13,21 +13,11 @@ from typing import Any
 import common
 import gpytorch
 import torch
+from gpytorch_models import ExactModel
 
 import rfgp
 
 COLUMNS, ROWS, WIDTH, FUNCTIONS, POINTS, REPEATS = 4, 5000, 512, 1000, 1000, 5
-
-
-class ExactModel(gpytorch.models.ExactGP):
-    """GPyTorch's model of the same rows and kernel."""
-
-    def __init__(self, x: torch.Tensor, y: torch.Tensor, model: rfgp.models.WeightSpaceGP) -> None:
-        super().__init__(x, y, model.likelihood)
-        self.mean_module, self.covar_module = model.mean_module, model.covar_module
-
-    def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def ways(num_functions: int, num_points: int, num_rows: int, width: int) -> dict[str, Callable[[], Any]]:
@@ -40,7 +30,7 @@ def ways(num_functions: int, num_points: int, num_rows: int, width: int) -> dict
     kernel = rfgp.approximate(exact, width, input_dim=COLUMNS, seed=0)
     model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood().double()).condition(x, y)
     posterior: Any = model.weight_posterior()
-    gpytorch_model = ExactModel(x, y, model).eval()
+    gpytorch_model = ExactModel(x, y, model.likelihood, model.covar_module, model.mean_module).eval()
     gpytorch_model(points)
 
     def one_by_one() -> torch.Tensor:

@@ -9,16 +9,15 @@ held-out points and points beyond the data together. No targets are needed: they
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import warnings
+from functools import partial
 
 import gpytorch
 import torch
-from common import arguments, environment, markdown, write
+from common import arguments, markdown, run_cells
 from gpytorch.kernels import MaternKernel, RBFKernel
 from scipy.stats import spearmanr
-from tqdm import tqdm
 
 import rfgp
 from rfgp.approximation.selection import posterior_loss
@@ -115,19 +114,19 @@ def main() -> None:
     options = arguments(__doc__, "kl_and_coverage").parse_args()
     torch.set_default_dtype(torch.float64)
     warnings.simplefilter("ignore")
-    is_fresh = options.quick or not options.out.exists()
-    result = {"cells": {}} if is_fresh else json.loads(options.out.read_text())
-    result["environment"] = environment()
     sizes, seeds = ((300,), (0,)) if options.quick else ((500, 2000), (0,))
     pairs = [(method, width) for method, widths in WIDTHS.items() for width in widths]
-    for columns, name, noise, num_rows, (method, width), seed in tqdm(
-        list(itertools.product((2, 8), KERNELS, (0.1, 0.01), sizes, pairs, seeds))
-    ):
-        key = f"d={columns}|{name}|noise={noise}|N={num_rows}|{method}|D={width}|seed={seed}"
-        if key not in result["cells"] and width < num_rows:
-            result["cells"][key] = cell(columns, name, noise, num_rows, method, width, seed)
-            write(options.out, result | {"claims": claims(result)})
-    report(result["cells"])
+    cells = [
+        (
+            f"d={columns}|{name}|noise={noise}|N={num_rows}|{method}|D={width}|seed={seed}",
+            partial(cell, columns, name, noise, num_rows, method, width, seed),
+        )
+        for columns, name, noise, num_rows, (method, width), seed in itertools.product(
+            (2, 8), KERNELS, (0.1, 0.01), sizes, pairs, seeds
+        )
+        if width < num_rows
+    ]
+    report(run_cells(options, cells, claims)["cells"])
 
 
 if __name__ == "__main__":

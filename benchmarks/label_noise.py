@@ -189,13 +189,12 @@ def main() -> None:
             for name, label in TABLES.items()
         },
     }
-    result: dict[str, Any] = common.resumed(options) | {"environment": common.environment()}
-    for name, make in makers.items():
-        for seed in range(seeds):
-            if f"{name}|{seed}" not in result["cells"]:
-                result["cells"][f"{name}|{seed}"] = measured(make(seed), evaluations)
-                result["claims"] = claims(result)
-                common.write(options.out, result)
+    cells = [
+        (f"{name}|{seed}", lambda make=make, seed=seed: measured(make(seed), evaluations))
+        for name, make in makers.items()
+        for seed in range(seeds)
+    ]
+    result = common.run_cells(options, cells, claims)
     lines = []
     for name in makers:
         cells = [cell for key, cell in result["cells"].items() if key.startswith(f"{name}|")]

@@ -20,6 +20,7 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import BernoulliLikelihood
 from gpytorch.means import ConstantMean
+from gpytorch_models import SVGP
 from torch import Tensor
 
 import rfgp
@@ -74,23 +75,11 @@ def scikit_learn(x: Tensor, y: Tensor, x_test: Tensor) -> Tensor:
     return torch.from_numpy(model.predict_proba(x_test.numpy())[:, 1])
 
 
-class Variational(gpytorch.models.ApproximateGP):
-    """GPyTorch's variational model with inducing points that are learned."""
-
-    def __init__(self, inducing: Tensor) -> None:
-        distribution = gpytorch.variational.CholeskyVariationalDistribution(len(inducing))
-        super().__init__(gpytorch.variational.VariationalStrategy(self, inducing, distribution))
-        self.mean_module, self.covar_module = ConstantMean(), gaussian_kernel(inducing.shape[-1])
-
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def variational(num_inducing: int, steps: int, x: Tensor, y: Tensor, x_test: Tensor) -> Tensor:
     """Probabilities by SVGP, with Adam on all rows."""
     torch.manual_seed(0)
-    likelihood, model = BernoulliLikelihood(), Variational(x[torch.randperm(len(x))[:num_inducing]].clone()).double()
-    likelihood.double()
+    likelihood = BernoulliLikelihood().double()
+    model = SVGP(x[torch.randperm(len(x))[:num_inducing]], gaussian_kernel(x.shape[-1])).double()
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(y))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
     for _ in range(steps):

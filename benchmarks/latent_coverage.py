@@ -19,7 +19,6 @@ import torch
 from gpytorch.kernels import MaternKernel, MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import MultitaskGaussianLikelihood, SoftmaxLikelihood
 from torch import Tensor
-from tqdm import tqdm
 
 import rfgp
 from rfgp.likelihoods import PoissonLikelihood
@@ -107,18 +106,13 @@ def covered(kind: str, name: str, dim: int, rows: int, seed: int) -> float:
 
 def run(options: argparse.Namespace) -> dict[str, list[float]]:
     """Measure what an earlier run has not; all coverages by problem."""
-    result: dict[str, Any] = common.resumed(options)
-    result["environment"] = common.environment()
-    problems = itertools.product(KINDS, KERNELS, LENGTHSCALES, ROWS[:1] if options.quick else ROWS)
-    for problem in tqdm(list(problems)):
-        key = "|".join(map(str, problem))
-        if key not in result["cells"]:
-            seeds = range(1 if options.quick else options.functions)
-            result["cells"][key] = [covered(*problem, seed) for seed in seeds]
-            result["claims"] = claims(result)
-            common.write(options.out, result)
-    cells: dict[str, list[float]] = result["cells"]
-    return cells
+    seeds = range(1 if options.quick else options.functions)
+    cells = [
+        ("|".join(map(str, problem)), lambda problem=problem: [covered(*problem, seed) for seed in seeds])
+        for problem in itertools.product(KINDS, KERNELS, LENGTHSCALES, ROWS[:1] if options.quick else ROWS)
+    ]
+    found: dict[str, list[float]] = common.run_cells(options, cells, claims)["cells"]
+    return found
 
 
 def claims(result: dict[str, Any]) -> dict[str, float]:

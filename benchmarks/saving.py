@@ -8,6 +8,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -102,20 +103,17 @@ def main() -> None:
     parser: argparse.ArgumentParser = common.arguments(__doc__ or "", "saving")
     options = parser.parse_args()
     seeds, largest, width = (1, 1000, 128) if options.quick else (2, 50_000, WIDTH)
-    result: dict[str, Any] = common.resumed(options)
-    result["environment"] = common.environment()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        result["cells"][f"D = {width}"] = cost(width, folder)
-        for data in ("kin8nm", "protein"):
-            for seed in range(seeds):
-                key = f"{data}|{seed}"
-                if key not in result["cells"]:
-                    result["cells"][key] = price(data, seed, largest, folder)
-                    common.write(options.out, result | {"claims": claims(result)})
-                print(key, result["cells"][key], flush=True)
-    common.write(options.out, result | {"claims": claims(result)})
-    print(result["cells"][f"D = {width}"])
+        cells: list[tuple[str, Callable[[], Any]]] = [(f"D = {width}", lambda: cost(width, folder))]
+        cells += [
+            (f"{data}|{seed}", partial(price, data, seed, largest, folder))
+            for data in ("kin8nm", "protein")
+            for seed in range(seeds)
+        ]
+        result = common.run_cells(options, cells, claims)
+    for key, cell in result["cells"].items():
+        print(key, cell)
 
 
 if __name__ == "__main__":

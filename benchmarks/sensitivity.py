@@ -14,6 +14,7 @@ import torch
 from common import add_plot, arguments, environment, markdown, mean_and_error, resumed, save_figure, write
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch_models import ExactModel
 from torch import Tensor
 from torch.distributions import Normal
 from torch.quasirandom import SobolEngine
@@ -76,17 +77,6 @@ def interactions(dim: int, smoothness: float | None) -> Kernel:
     return kernel
 
 
-class Exact(gpytorch.models.ExactGP):
-    """The exact model, whose parameters are learned: with few runs it costs less than features."""
-
-    def __init__(self, x: torch.Tensor, y: torch.Tensor, likelihood: GaussianLikelihood, kernel: Kernel) -> None:
-        super().__init__(x, y, likelihood)
-        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
-
-    def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def calibrate(model: rfgp.WeightSpaceGP, kernel: Kernel, x: Tensor, y: Tensor) -> float:
     """Scale the prior and the noise until squares of standardized leave-one-out residuals have mean one.
 
@@ -114,7 +104,7 @@ def by_model(name: str, runs: int, seed: int, options: argparse.Namespace) -> di
     likelihood.noise = NOISE
     likelihood.raw_noise.requires_grad_(False)
     exact = interactions(len(limits), SMOOTHNESS[name])
-    trained = Exact(x, y, likelihood, exact)
+    trained = ExactModel(x, y, likelihood, exact)
     rfgp.fit(trained, max_evaluations=40, progress=False)
     width = options.num_features * len(exact.kernels)
     kernel = rfgp.approximate(exact, width, input_dim=len(limits), seed=seed)

@@ -9,11 +9,12 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from common import arguments, environment, markdown, mean_and_error, resumed, write
+from common import arguments, markdown, mean_and_error, run_cells
 from scipy import stats
 from scipy.stats import qmc
 
@@ -180,7 +181,7 @@ def by_quadrature(simulator: Simulator) -> torch.Tensor:
     return torch.stack([torch.stack(first, -1), torch.stack([1.0 - variance(every - {k}) / whole for k in dims], -1)])
 
 
-def measured(name: str, runs: int, seed: int, known: dict[str, torch.Tensor]) -> dict[str, Any]:
+def studied(name: str, runs: int, seed: int, known: dict[str, torch.Tensor]) -> dict[str, Any]:
     """A study of a fresh Latin hypercube design."""
     simulator = SIMULATORS[name]
     function, (low, high) = simulator.function, np.array(simulator.box).T
@@ -223,6 +224,12 @@ def _inside(low: torch.Tensor, value: torch.Tensor, high: torch.Tensor) -> torch
     return ((low - tiny <= value) & (value <= high + tiny)).double().mean()
 
 
+def studies(name: str, runs: int, designs: int, num_points: int) -> list[dict[str, Any]]:
+    """Studies of several designs."""
+    known = truth(name, num_points)
+    return [studied(name, runs, seed, known) for seed in range(designs)]
+
+
 COLUMNS = {
     "error": "relative_error",
     "coverage": "coverage",
@@ -247,16 +254,13 @@ def main() -> None:
     parser = arguments(__doc__, "uncertainty_study")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    result = resumed(options)
-    result.setdefault("cells", {})
-    for name, simulator in SIMULATORS.items():
-        known = truth(name, 2**12 if options.quick else 2**20)
-        for runs in (40,) if options.quick else simulator.sizes:
-            cells = result["cells"].setdefault(f"{name}, {runs} runs", [])
-            for seed in range(len(cells), 1 if options.quick else simulator.designs):
-                cells.append(measured(name, runs, seed, known))
-                result |= {"environment": environment(), "claims": claims(result)}
-                write(options.out, result)
+    points = 2**12 if options.quick else 2**20
+    cells = [
+        (f"{name}, {runs} runs", partial(studies, name, runs, 1 if options.quick else simulator.designs, points))
+        for name, simulator in SIMULATORS.items()
+        for runs in ((40,) if options.quick else simulator.sizes)
+    ]
+    result = run_cells(options, cells, claims)
     header = ["simulator", "seconds", *COLUMNS]
     rows = [
         [name, f"{row['seconds']:.1f}", *("{:.4f} ± {:.4f}".format(*row[key]) for key in COLUMNS)]

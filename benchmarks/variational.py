@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import gpytorch
 import numpy as np
 import torch
-from common import add_data_dir, arguments, environment, markdown, resumed, write
+from common import add_data_dir, arguments, markdown, run_cells
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import BernoulliLikelihood, Likelihood, SoftmaxLikelihood
 from gpytorch.mlls import VariationalELBO
@@ -242,6 +243,17 @@ def claims(result: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
+def trained(method: Method, problem: Any, width: int, epochs: int) -> dict[str, Any]:
+    """The scores of a method, or why there are none."""
+    run, option, _ = method
+    torch.manual_seed(0)
+    try:
+        found = run(problem, width, epochs, option)
+    except NotPSDError:
+        found = {"status": "a covariance is not positive definite"}
+    return found | {"epochs": epochs}
+
+
 def table(cells: dict[str, Any]) -> str:
     """All cells, to be read."""
     header = ["data", "D", "method", "epochs", "bound per row", "error", "MNLL", "calibration", "s per epoch", "s"]
@@ -266,27 +278,17 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=18_000, help="letters to train on")
     options: argparse.Namespace = parser.parse_args()
     torch.set_default_dtype(torch.float64)
-    result = resumed(options)
-    result["environment"] = environment()
     problems = {
         "drawn, 1,372 x 4": (drawn_classes(), TWO_CLASSES),
         "letters": (letters(options.data_dir, 1000 if options.quick else options.rows), LETTERS),
     }
-    for data, (problem, methods) in problems.items():
-        for width in [16] if options.quick else options.widths:
-            for method, (run, option, full) in methods.items():
-                epochs = 1 if options.quick else full
-                name = f"{data}; {width}; {method}"
-                if name not in result["cells"]:
-                    torch.manual_seed(0)
-                    try:
-                        found = run(problem, width, epochs, option)
-                    except NotPSDError:
-                        found = {"status": "a covariance is not positive definite"}
-                    result["cells"][name] = found | {"epochs": epochs}
-                    write(options.out, result | {"claims": claims(result)})
-                    print(name, found, flush=True)
-    print(table(result["cells"]))
+    cells = [
+        (f"{data}; {width}; {name}", partial(trained, method, problem, width, 1 if options.quick else method[2]))
+        for data, (problem, methods) in problems.items()
+        for width in ([16] if options.quick else options.widths)
+        for name, method in methods.items()
+    ]
+    print(table(run_cells(options, cells, claims)["cells"]))
 
 
 if __name__ == "__main__":

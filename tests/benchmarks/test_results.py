@@ -1,15 +1,20 @@
-"""What results say follows from their cells, and the README says what results have."""
+"""Results keep what was measured; what they say follows from their cells, and the README says what they have."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import statistics
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
 import claims
+import common
 from accuracy.table import points
 
 ROOT = claims.HERE.parent
@@ -27,7 +32,12 @@ def test_stored_claims_are_those_of_the_cells():
 
 
 def test_the_list_of_benchmarks_names_every_script_and_every_result_has_one():
-    scripts = {path.stem for path in claims.HERE.glob("[a-z]*.py")} - {"claims", "common", "grid_peers"}
+    scripts = {path.stem for path in claims.HERE.glob("[a-z]*.py")} - {
+        "claims",
+        "common",
+        "gpytorch_models",
+        "grid_peers",
+    }
     text = (claims.HERE / "README.md").read_text(encoding="utf-8")
     assert [name for name in sorted(scripts) if f"`{name}`" not in text] == []
     assert {path.stem for path in (claims.HERE / "results").glob("*.json")} <= scripts
@@ -62,3 +72,37 @@ def sentences():
 def test_the_readme_says_what_results_have():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [sentence for sentence in sentences() if sentence not in readme] == []
+
+
+def test_cells_of_a_run_of_this_commit_are_kept(tmp_path, monkeypatch):
+    options = SimpleNamespace(out=tmp_path / "result.json", quick=False)
+    measured = []
+
+    def cells(*names):
+        return [(name, lambda name=name: measured.append(name) or len(measured)) for name in names]
+
+    def stopped():
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        common.run_cells(
+            options, [*cells("a"), ("b", stopped)], lambda result: {"count": len(result["cells"])}, width=3
+        )
+    assert (
+        json.loads(options.out.read_text()).items() >= {"cells": {"a": 1}, "claims": {"count": 1}, "width": 3}.items()
+    )
+    assert common.run_cells(options, cells("a", "b"))["cells"] == {"a": 1, "b": 2} and measured == ["a", "b"]
+    monkeypatch.setattr(common, "environment", lambda: {"commit": "another"})
+    assert common.run_cells(options, cells("a"))["cells"] == {"a": 3}
+    options.quick = True
+    assert common.run_cells(options, cells("a"))["cells"] == {"a": 4}
+
+
+def test_a_function_runs_alone_for_a_limited_time(tmp_path, monkeypatch):
+    text = "import time, torch\n@torch.no_grad()\ndef double(x, wait):\n    time.sleep(wait)\n    return {'x': 2 * x}\n"
+    (tmp_path / "script.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    double = importlib.import_module("script").double
+    assert common.alone(double, 4, 0.0, seconds=30.0) == {"x": 8}
+    assert common.alone(double, 4, 30.0, seconds=0.5) == {"status": "over 0.5 s"}
+    assert "TypeError" in common.alone(double, None, 0.0, seconds=30.0)["status"]
