@@ -62,7 +62,7 @@ def draw(cells: dict[str, Any], out: Path) -> None:
 
 
 def main() -> None:
-    """Measure, print a table and draw the curves."""
+    """Measure, and draw the curves."""
     parser = common.arguments(__doc__ or "", "class_calibration")
     common.add_data_dir(parser)
     options = parser.parse_args()
@@ -70,9 +70,6 @@ def main() -> None:
     cells = [(name, lambda name=name: curve(name, options.data_dir, rows)) for name in SETS]
     result = common.run_cells(options, cells)
     draw(result["cells"], options.out)
-    names = ("error", "nlpd", "calibration error")
-    lines = [[SETS[name], *(f"{cell[key]:.4f}" for key in names)] for name, cell in result["cells"].items()]
-    print(common.markdown(["data", *names], lines))
 
 
 if __name__ == "__main__":

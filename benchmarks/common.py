@@ -13,7 +13,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -113,6 +113,8 @@ def run_cells(
 ) -> dict[str, Any]:
     """The result of a script: cells that a run of this commit has are kept, others measured and written at once.
 
+    It is shown at the end.
+
     :param cells: their names, and functions that measure them.
     :param claims: what pages say of the result.
     :param about: what else the result has.
@@ -121,7 +123,9 @@ def run_cells(
     for name, function in tqdm([*cells], disable=options.quick):
         if name not in result["cells"]:
             result["cells"][name] = function()
-            write(options.out, result | ({"claims": claims(result)} if claims is not None else {}))
+            result |= {} if claims is None else {"claims": claims(result)}
+            write(options.out, result)
+    show(result)
     return result
 
 
@@ -173,6 +177,47 @@ def alone(function: Callable[..., dict[str, Any]], *arguments: Any, seconds: flo
         f"print(json.dumps({function.__name__}(*json.loads(sys.argv[1]))))"
     )
     return in_process([sys.executable, "-W", "ignore", "-c", code, json.dumps(arguments)], seconds)
+
+
+def is_value(thing: Any) -> bool:
+    """Whether something stands in one cell of a table."""
+    return isinstance(thing, str | int | float) or thing is None
+
+
+def _flat(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in record.items():
+        name = f"{prefix}{key}".strip()
+        if is_value(value):
+            yield name, value
+        elif isinstance(value, dict):
+            yield from _flat(value, f"{name}, ")
+
+
+def records(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of a table: the innermost dictionaries that hold values, named by the keys that lead to them."""
+    if isinstance(value, dict) and any(map(is_value, value.values())):
+        yield ", ".join(part for part in path if part), dict(_flat(value))
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            yield from records(member, (*path, key))
+    elif isinstance(value, list):
+        for member in value:
+            if isinstance(member, dict):
+                yield from records(member, path)
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print a result as tables, one for each part."""
+    for part, value in result.items():
+        rows = [] if part == "environment" else list(records(value))
+        columns = list(dict.fromkeys(column for _, row in rows for column in row))
+        texts = [[name, *(_text(row.get(column)) for column in columns)] for name, row in rows]
+        if texts:
+            print(f"\n{part}\n\n{markdown(['', *columns], texts)}")
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 def in_process(command: Sequence[str], seconds: float) -> dict[str, Any]:

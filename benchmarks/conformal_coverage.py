@@ -122,9 +122,7 @@ def main() -> None:
     nominal = math.ceil((TRAINED + 1) * LEVEL) / (TRAINED + 1)
     about = {"level": LEVEL, "coverage_of_split_conformal_by_theory": nominal, "repetitions": repetitions}
     cells = [(kind, partial(measure, kind, repetitions)) for kind in KINDS]
-    for kind, found in common.run_cells(options, cells, claims, **about)["cells"].items():
-        for name, cell in found.items():
-            print(f"{kind:20s} {name:16s} {cell['coverage']:.4f} +- {cell['error']:.4f}  width {cell['width']:.2f}")
+    common.run_cells(options, cells, claims, **about)
 
 
 if __name__ == "__main__":

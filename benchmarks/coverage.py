@@ -213,7 +213,19 @@ def claims(result: dict[str, Any]) -> dict[str, Any]:
         for cell in chosen(cells, method, parameters="true")
         for place in PLACES
     ]
+    found["from exact"] = {method: most for method in METHODS if (most := from_exact(cells, method))}
     return found | ({"blocks": {"least": min(shares), "most": max(shares)}} if shares else {})
+
+
+def from_exact(cells: dict[str, Any], method: str) -> float:
+    """The largest difference in coverage from the exact model, on the same functions and rows, at all levels."""
+    found = [
+        abs(coverage(cell, place, level)[0] - coverage(cells[exact], place, level)[0])
+        for key, cell in cells.items()
+        if key.endswith(f"|{method}") and (exact := f"{key.rpartition('|')[0]}|exact") in cells
+        for place, level in itertools.product(PLACES, LEVELS)
+    ]
+    return max(found, default=0.0)
 
 
 def summary(cells: list[list[dict[str, Any]]]) -> dict[str, Any]:
@@ -224,68 +236,6 @@ def summary(cells: list[list[dict[str, Any]]]) -> dict[str, Any]:
         density = statistics.median(one[place]["nlpd"] for cell in cells for one in cell)
         found[place] = {"mean": statistics.fmean(shares), "least": min(shares), "most": max(shares), "nlpd": density}
     return found
-
-
-def table(cells: dict[str, Any], **wanted: Any) -> str:
-    """Coverage by 95 %: over all problems the mean, and the cell that is farthest from nominal; medians of the rest."""
-    rows = []
-    for method in METHODS:
-        if own := chosen(cells, method, **wanted):
-            found = summary(own)
-            line = [method]
-            for place in PLACES:
-                part = found[place]
-                line += [f"{part['mean']:.2f}", f"{part['least']:.2f} to {part['most']:.2f}"]
-            line += [f"{found[place]['nlpd']:.2f}" for place in PLACES]
-            rows.append([*line, f"{found['seconds']:.2f}"])
-    header = ["method", "inside", "least to most", "outside", "least to most", "NLPD inside", "outside", "seconds"]
-    return common.markdown(header, rows)
-
-
-def beyond(cells: dict[str, Any], allowed: float = 0.03) -> str:
-    """The cells of landmarks with blocks in which some coverage is farther from nominal than is allowed."""
-    rows = []
-    for key, cell in cells.items():
-        problem, _, method = key.rpartition("|")
-        if METHODS[method].block_size is None:
-            continue
-        for place, level in itertools.product(PLACES, LEVELS):
-            mean, error = coverage(cell, place, level)
-            if round(abs(mean - level), 6) > allowed:
-                exact = cells.get(f"{problem}|exact")
-                share = "" if exact is None else f"{coverage(exact, place, level)[0]:.3f}"
-                rows.append([*key.split("|"), place, f"{level:g}", f"{mean:.3f} ± {error:.3f}", share])
-    return common.markdown([*Problem._fields, "method", "where", "nominal", "coverage", "exact model"], rows)
-
-
-def differences(cells: dict[str, Any]) -> str:
-    """The largest difference in coverage from the exact model, on the same functions and rows."""
-    rows = []
-    for method in METHODS:
-        found = [
-            (abs(coverage(cell, place, level)[0] - coverage(cells[exact], place, level)[0]), key, place, level)
-            for key, cell in cells.items()
-            if key.endswith(f"|{method}") and (exact := f"{key.rpartition('|')[0]}|exact") in cells
-            for place, level in itertools.product(PLACES, LEVELS)
-        ]
-        if method != "exact":
-            rows.append([method, f"{max(found)[0]:.3f}", ", ".join(map(str, max(found)[1:])).replace("|", ", ")])
-    return common.markdown(["method", "largest difference", "where"], rows)
-
-
-def report(result: dict[str, Any]) -> None:
-    """Print the tables of the guide, and the cells that miss."""
-    cells = result["cells"]
-    for parameters in ("true", "learned"):
-        print(f"\ncoverage by 95 % intervals, {parameters} parameters, all problems\n")
-        print(table(cells, parameters=parameters))
-    for name, dim in itertools.product(KERNELS, LENGTHSCALES):
-        print(f"\n{name}, {dim} inputs, true parameters\n")
-        print(table(cells, parameters="true", kernel=name, dim=dim))
-    print("\nlandmarks with blocks, beyond .03 of nominal\n")
-    print(beyond(cells))
-    print("\nlargest difference from the coverage by the exact model\n")
-    print(differences(cells))
 
 
 SHOWN = tuple(name for name in METHODS if "own block" not in name)
@@ -318,15 +268,13 @@ def plot(result: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure, print the tables, and draw the figure."""
+    """Measure, and draw the figure."""
     parser = common.arguments(__doc__ or "", "coverage")
     common.add_plot(parser)
     options = parser.parse_args()
     if not options.plot:
         run(options)
-    result = json.loads(options.out.read_text())
-    report(result)
-    plot(result, options)
+    plot(json.loads(options.out.read_text()), options)
 
 
 if __name__ == "__main__":

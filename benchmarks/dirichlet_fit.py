@@ -25,10 +25,10 @@ from common import (
     arguments,
     environment,
     interleaved,
-    markdown,
     mnist,
     resumed,
     save_figure,
+    show,
     write,
 )
 from gpytorch.kernels import PolynomialKernel, RFFKernel, ScaleKernel
@@ -184,47 +184,11 @@ def run(options: argparse.Namespace) -> None:
         if result["survival"]["GPyTorch"][-1]["status"] != "ok":
             break
         rows *= 2
-
-
-def report(result: dict[str, Any]) -> None:
-    """Print the parts of the fit, the claims, and who survives what."""
-    fit, reference = result["fit"], result["fit"]["reference"]
-    rows = [
-        ["reference", "", *(f"{fit[f'reference: {part}']:.2f}" for part in ("Gram product", "factorizations"))],
-        *([name, *(f"{seconds:.2f}" for seconds in _parts(fit, name))] for name in PRODUCTS),
-    ]
-    totals = [reference, *(fit[f"{name}: all"] for name in PRODUCTS)]
-    targets = ["", "at most 1.4", "at most 2.0"]
-    lines = [
-        [*row, f"{total:.2f}", f"{total / reference:.2f}", target]
-        for row, total, target in zip(rows, totals, targets, strict=True)
-    ]
-    print(f"Fit, N = {result['rows']:,}, D = {result['width']:,}, C = {result['classes']}, seconds\n")
-    print(markdown(["", "features", "statistics", "factorizations", "all", "ratio", "target"], lines))
-    few = result["fit of few rows"]
-    few_rows = ", ".join(f"{name} {few[f'{name}: all'] / few['reference']:.2f}" for name in PRODUCTS)
-    print(f"\nThe same with N = {result['step']['rows']:,} rows, ratios: {few_rows}; target: at most 1.5")
-    if "step" in result:
-        seconds = result["step"]["seconds"]
-        print(f"\nEvidence and gradient, N = {result['step']['rows']:,}, D = {result['width']:,}\n")
-        lines = [[name, f"{value:.2f}", f"{value / seconds['rfgp']:.1f}"] for name, value in seconds.items()]
-        print(markdown(["", "seconds", "ratio"], lines))
-    if "survival" in result:
-        print(f"\nThe same within {result['limits']['memory_gib']:g} GiB of address space\n")
-        lines = [
-            [name, f"{r['rows']:,}", r["status"], _number(r, "seconds"), _number(r, "peak_gib")]
-            for name, records in result["survival"].items()
-            for r in records
-        ]
-        print(markdown(["", "rows", "status", "seconds", "peak GiB"], lines))
+    show(result)
 
 
 def _parts(fit: dict[str, float], name: str) -> list[float]:
     return [fit["features"], fit[f"{name}: statistics"], fit[f"{name}: factorizations"]]
-
-
-def _number(record: dict[str, Any], key: str) -> str:
-    return f"{record[key]:.2f}" if key in record else ""
 
 
 def draw(result: dict[str, Any], out: Path) -> None:
@@ -286,12 +250,10 @@ def main() -> None:
     parser.add_argument("--degree", type=int, default=6, help="the degree of the polynomial kernel")
     options = parser.parse_args()
     options.width = options.width or (256 if options.quick else 2048)
-    if not options.plot:
-        run(options)
-    result = json.loads(options.out.read_text())
-    report(result)
     if options.plot:
-        draw(result, options.out)
+        draw(json.loads(options.out.read_text()), options.out)
+    else:
+        run(options)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import finufft
 import gpytorch
 import numpy as np
 import torch
-from common import alone, arguments, environment, in_process, markdown, write
+from common import alone, arguments, environment, in_process, show, write
 from torch import Tensor
 
 import rfgp
@@ -146,19 +146,9 @@ def main() -> None:
     rows = [alone(case, *chosen, seconds=900.0) for chosen in cases]
     rows += peers(options.peers_python, num_rows)
     result: dict[str, Any] = {"environment": environment(), "cases": rows}
-    write(options.out, result | {"claims": claims(result)})
-    shown = list(dict.fromkeys(name for row in rows for name in row))
-    print(
-        markdown(
-            ["", *(str(row.get("kernel")) for row in rows)],
-            [[name, *(_text(row, name) for row in rows)] for name in shown[1:]],
-        )
-    )
-
-
-def _text(row: dict[str, Any], name: str) -> str:
-    value = row.get(name, "")
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    result["claims"] = claims(result)
+    write(options.out, result)
+    show(result)
 
 
 if __name__ == "__main__":

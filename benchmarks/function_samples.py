@@ -76,8 +76,9 @@ def main() -> None:
     found = seconds(ways(*sizes), 2 if options.quick else REPEATS + 1)
     names = ("functions", "points", "rows", "features")
     sizes_by_name = dict(zip(names, sizes, strict=True))
-    common.write(options.out, {"environment": common.environment(), "sizes": sizes_by_name, "seconds": found})
-    print(common.markdown(["way", "seconds"], [[name, f"{value:.3f}"] for name, value in found.items()]))
+    result = {"environment": common.environment(), "sizes": sizes_by_name, "seconds": found}
+    common.write(options.out, result)
+    common.show(result)
 
 
 if __name__ == "__main__":

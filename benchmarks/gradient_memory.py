@@ -90,11 +90,9 @@ def main() -> None:
         cells = {}
         for work in WORK:
             cells[work] = common.alone(measure, work, num_rows, seconds=SECONDS)
-            print(num_rows, work, cells[work], flush=True)
         result["cells"][str(num_rows)], result["summary"][str(num_rows)] = cells, summary(cells)
         common.write(options.out, result)
-    rows = [[n, *(f"{v:.3g}" for v in found.values())] for n, found in result["summary"].items()]
-    print(common.markdown(["rows", "time to floor", "time to fit", "peak memory, MB"], rows))
+    common.show(result)
 
 
 if __name__ == "__main__":

@@ -194,18 +194,7 @@ def main() -> None:
         for name, make in makers.items()
         for seed in range(seeds)
     ]
-    result = common.run_cells(options, cells, claims)
-    lines = []
-    for name in makers:
-        cells = [cell for key, cell in result["cells"].items() if key.startswith(f"{name}|")]
-        for method in cells[0]:
-            scores = [
-                common.plus_minus([cell[method][key] for cell in cells])
-                for key in ("log loss", "calibration error", "accuracy")
-            ]
-            seconds = [cell[method].get("seconds", 0.0) for cell in cells]
-            lines.append([name, method, *scores, f"{statistics.mean(seconds):.1f}"])
-    print(common.markdown(["labels", "method", "log loss", "calibration error", "accuracy", "seconds"], lines))
+    common.run_cells(options, cells, claims)
 
 
 if __name__ == "__main__":

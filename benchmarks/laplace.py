@@ -153,23 +153,6 @@ def count(num_rows: int, width: int, repeats: int) -> dict[str, Any]:
     return {"rows": num_rows, "width": width, "passes": model.num_passes + 1, "seconds": seconds}
 
 
-def report(result: dict[str, Any]) -> None:
-    """Print both tables."""
-    known = result["labels"]
-    print(f"\n{known['rows']:,} labels ({known['source']}), {known['splits']} splits, mean and standard error\n")
-    lines = [
-        [name, *(common.plus_minus(values[key]) for key in ("log loss", "calibration error", "seconds"))]
-        for name, values in known["methods"].items()
-    ]
-    print(common.markdown(["", "log loss", "calibration error", "seconds"], lines))
-    counts = result["counts"]
-    mode, product = (min(counts["seconds"][name]) for name in ("mode", "Gram product"))
-    print(
-        f"\nCounts, N = {counts['rows']:,}, D = {counts['width']}: mode {mode:.2f} s for {counts['passes']} passes, "
-        f"{mode / counts['passes'] / product:.2f} weighted Gram products ({product:.2f} s) each"
-    )
-
-
 def main() -> None:
     parser = common.arguments(__doc__ or "", "laplace")
     common.add_data_dir(parser, required=False)
@@ -180,7 +163,7 @@ def main() -> None:
     common.write(options.out, result)
     result["counts"] = count(*((3000, 64, 1) if options.quick else (100_000, 512, options.splits)))
     common.write(options.out, result)
-    report(result)
+    common.show(result)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def learned(
 
 
 def main() -> None:
-    """Measure all cells, and print the table of the guide."""
+    """Measure all cells."""
     options = common.arguments(__doc__ or "", "learned_noise").parse_args()
     rows, seeds, dims = (300, 1, (2,)) if options.quick else (ROWS, 2, (2, 8))
     problems = itertools.product(range(seeds), KERNELS, dims, (0.1, 0.01), STRATEGIES)
@@ -78,7 +78,7 @@ def main() -> None:
         (f"{label}|{name}|{dim}|{noise}|{seed}", partial(learned, name, dim, noise, rows, seed, *STRATEGIES[label]))
         for seed, name, dim, noise, label in problems
     ]
-    print(table(claims(common.run_cells(options, cells, claims))))
+    common.run_cells(options, cells, claims)
 
 
 def claims(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -95,13 +95,6 @@ def claims(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 SHARES = {"median": 0.5, "quartiles": (0.25, 0.75), "range": (0.0, 1.0)}
-
-
-def table(found: dict[str, dict[str, Any]]) -> str:
-    """The claims, to be read."""
-    line = "{median:.2f}|{quartiles[0]:.2f} to {quartiles[1]:.2f}|{range[0]:.2f} to {range[1]:.2f}|{seconds:.1f}"
-    rows = [[label, *line.format(**row).split("|")] for label, row in found.items()]
-    return common.markdown(["parameters from", "median ratio", "quartiles", "least to most", "seconds"], rows)
 
 
 if __name__ == "__main__":

@@ -75,8 +75,7 @@ def main() -> None:
     options = parser.parse_args()
     num_rows, width = (5_000, 64) if options.quick else (options.rows, options.features)
     cells = [(dtype, lambda d=dtype: common.alone(measure, d, num_rows, width, seconds=SECONDS)) for dtype in DTYPES]
-    for dtype, cell in common.run_cells(options, cells, rows=num_rows, features=width)["cells"].items():
-        print(dtype, cell)
+    common.run_cells(options, cells, rows=num_rows, features=width)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pandas
-from common import arguments, environment, markdown, write
+from common import arguments, environment, show, write
 from numpy.random import Generator
 
 from rfgp.study import tables
@@ -186,14 +186,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         rows = [row for name in names for seed in range(seeds) for row in case(name, Path(folder), seed, num_rows)]
     result: dict[str, Any] = {"environment": environment(), "rows": rows}
-    write(options.out, result | {"claims": claims(result)})
-    print(markdown(list(rows[0]), [[_text(value) for value in row.values()] for row in rows]))
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, list):
-        return " / ".join(f"{share:.2f}" for share in value)
-    return f"{value:.4g}" if isinstance(value, float) else str(value or "")
+    result["claims"] = claims(result)
+    write(options.out, result)
+    show(result)
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def claims(result: dict[str, Any]) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure all cells, and print them."""
+    """Measure all cells."""
     parser: argparse.ArgumentParser = common.arguments(__doc__ or "", "saving")
     options = parser.parse_args()
     seeds, largest, width = (1, 1000, 128) if options.quick else (2, 50_000, WIDTH)
@@ -111,9 +111,7 @@ def main() -> None:
             for data in ("kin8nm", "protein")
             for seed in range(seeds)
         ]
-        result = common.run_cells(options, cells, claims)
-    for key, cell in result["cells"].items():
-        print(key, cell)
+        common.run_cells(options, cells, claims)
 
 
 if __name__ == "__main__":

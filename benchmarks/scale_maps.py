@@ -26,7 +26,7 @@ from typing import Any
 import gpytorch
 import numpy as np
 import torch
-from common import add_plot, alone, arguments, markdown, run_cells, save_figure
+from common import add_plot, alone, arguments, run_cells, save_figure
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
 from gpytorch.means import ZeroMean
@@ -220,49 +220,6 @@ def run(options: argparse.Namespace) -> None:
     run_cells(options, chosen, width=options.width)
 
 
-def report(result: dict[str, Any]) -> None:
-    """Print what was measured."""
-    cells, width = result["cells"], result["width"]
-    named = {name: cell for name, cell in cells.items() if name.startswith("point, ")}
-    columns = ["map", "two products", "means alone", "features", "model.posterior"]
-    lines = [
-        [
-            name.removeprefix("point, "),
-            *(f"{cell[column]:.2f}" for column in columns),
-            f"{cell['map'] / cell['two products']:.2f}",
-        ]
-        for name, cell in named.items()
-    ]
-    print("Processor microseconds of a point\n")
-    print(markdown(["dtype, D", *columns, "map / products"], lines))
-    memory = [cell for name, cell in cells.items() if name.startswith("memory, ")]
-    if len(memory) > 1:
-        slope = np.polyfit([cell["points"] for cell in memory], [cell["peak_mib"] for cell in memory], 1)[0]
-        print(f"\nPeak memory, D = {width}, float32: slope {2**20 * slope:.3f} bytes a point\n")
-        lines = [[f"{c['points']:,}", f"{c['start_mib']:.0f}", f"{c['peak_mib']:.0f}"] for c in memory]
-        print(markdown(["points", "MiB before", "peak MiB"], lines))
-    lines = [
-        [
-            name,
-            f"{cell['points']:,}",
-            f"{cell['seconds']:.1f}",
-            f"{cell['points'] / cell['seconds']:,.0f}",
-            f"{cell['peak_mib']:.0f}",
-            f"{cell['worker_mib']:.0f}",
-            f"{max(cell['float32_error'] or [0.0]):.1e}",
-        ]
-        for name, cell in cells.items()
-        if name.startswith(("memory", "workers", "whole")) and cell["status"] == "ok"
-    ]
-    print(f"\nMaps into a folder, D = {width}, float32\n")
-    print(markdown(["", "points", "seconds", "points a second", "peak MiB", "of a worker", "float32 error"], lines))
-    if "peers" in cells:
-        ours = next(iter(cells["peers"].values()))
-        print("\nProcessor microseconds of a point, mean and variance, float32 (scikit-learn: float64)\n")
-        lines = [[name, f"{value:.2f}", f"{value / ours:.1f}"] for name, value in cells["peers"].items()]
-        print(markdown(["", "microseconds", "ratio"], lines))
-
-
 def draw(result: dict[str, Any], out: Path) -> None:
     """Microseconds of a point and of the two products, peak memory against points, and other packages."""
     cells = result["cells"]
@@ -303,12 +260,10 @@ def main() -> None:
     parser.add_argument("--whole", action="store_true", help="the map of 10^8 points too")
     parser.add_argument("--only", help="only measurements whose name begins so")
     options = parser.parse_args()
-    if not options.plot:
-        run(options)
-    result = json.loads(options.out.read_text())
-    report(result)
     if options.plot:
-        draw(result, options.out)
+        draw(json.loads(options.out.read_text()), options.out)
+    else:
+        run(options)
 
 
 if __name__ == "__main__":

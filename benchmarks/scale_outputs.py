@@ -29,7 +29,7 @@ from typing import Any
 
 import gpytorch
 import torch
-from common import add_grid, add_plot, alone, arguments, environment, markdown, resumed, save_figure, write
+from common import add_grid, add_plot, alone, arguments, environment, resumed, save_figure, show, write
 from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -284,32 +284,7 @@ def run(options: argparse.Namespace) -> None:
                     found["status"] = f"over {options.time_limit:g} s"
                 known.append({"size": size, "load": os.getloadavg()[0], **found})
                 write(options.out, result)
-
-
-def _slope(records: list[dict[str, Any]], name: str) -> str:
-    known = [r for r in records if r.get(name, 0.0) > 0.0][-2:]
-    if len(known) < 2:
-        return ""
-    first, last = known
-    return f"{math.log(last[name] / first[name]) / math.log(last['size'] / first['size']):.2f}"
-
-
-def report(result: dict[str, Any]) -> None:
-    """Print processor seconds, megabytes and slopes."""
-    for kind, methods in result["cells"].items():
-        sizes = result["sizes"][kind]
-        print(f"\n{kind}: N = {result['rows'][kind]:,} ({result['exact_rows']:,} exact), D = {result['width'][kind]}")
-        for suffix, unit in (("", "processor seconds"), ("_mb", "MB")):
-            lines = []
-            for method, records in methods.items():
-                for step in STEPS:
-                    name = step + suffix
-                    if not any(name in r for r in records) and records[0]["status"] == "ok":
-                        continue
-                    cells = [f"{r[name]:.3g}" if name in r else r["status"] for r in records]
-                    cells += [""] * (len(sizes) - len(cells))
-                    lines.append([method, step, *cells, _slope(records, name)])
-            print(f"\n{markdown([unit, 'step', *(f'{size:,}' for size in sizes), 'slope'], lines)}")
+    show(result)
 
 
 def draw(result: dict[str, Any], out: Path) -> None:
@@ -339,12 +314,10 @@ def main() -> None:
     parser.add_argument("--memory", type=float, default=12.0, help="GiB of address space of a process")
     parser.add_argument("--time-limit", type=float, default=60.0, help="processor seconds for each process")
     options = parser.parse_args()
-    if not options.plot:
-        run(options)
-    result = json.loads(options.out.read_text())
-    report(result)
     if options.plot:
-        draw(result, options.out)
+        draw(json.loads(options.out.read_text()), options.out)
+    else:
+        run(options)
 
 
 if __name__ == "__main__":

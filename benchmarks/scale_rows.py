@@ -247,21 +247,9 @@ def main() -> None:
                 write_table(path, count)
             own[str(count)] = common.alone(measure, work, count, str(path), seconds=SECONDS)
             path.unlink(missing_ok=True)
-            print(work, count, own[str(count)], flush=True)
             result["slopes"] = slopes(result["cells"])
             common.write(options.out, result)
-    header = ["method", "rows", "processor seconds", "microseconds a row", "MB", "to products"]
-    lines = [
-        [work, n, f"{c['seconds']:.3g}", f"{1e6 * c['seconds'] / int(n):.3g}", f"{c['mb']:.0f}", _ratio(c)]
-        for work, own in result["cells"].items()
-        for n, c in own.items()
-        if "seconds" in c
-    ]
-    print(common.markdown(header, lines))
-
-
-def _ratio(cell: dict[str, float]) -> str:
-    return f"{cell['to products']:.3g}" if "to products" in cell else ""
+    common.show(result)
 
 
 if __name__ == "__main__":

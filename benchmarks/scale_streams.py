@@ -297,8 +297,7 @@ def main() -> None:
                 name = f"drift, {products}, batches of {batch}, " + ("exchanges" if has_exchange else "no exchanges")
                 if not options.quick or batch == 100:
                     measure(name, lambda p=products, e=has_exchange, b=batch, t=total: drift(p, e, t, size, b))
-    for name, cell in common.run_cells(options, cells)["cells"].items():
-        print(name, json.dumps({key: value for key, value in cell.items() if key not in ("losses", "differences")}))
+    common.run_cells(options, cells)
 
 
 if __name__ == "__main__":

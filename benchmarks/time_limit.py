@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import arguments, markdown, run_cells
+from common import arguments, run_cells
 
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 
@@ -82,6 +82,11 @@ def fitted(table: Table, limit: float) -> dict[str, Any]:
     return found | {"evaluations": summary.evaluations, "message": summary.message}
 
 
+def claims(result: dict[str, Any]) -> dict[str, int]:
+    """How many fits took too long."""
+    return {"fits": len(result["cells"]), "too long": sum(not cell["holds"] for cell in result["cells"].values())}
+
+
 def main() -> None:
     parser = arguments(__doc__, "time_limit")
     parser.add_argument("--limits", nargs="+", type=float, default=[2.0, 5.0], help="default: 2 5")
@@ -91,13 +96,7 @@ def main() -> None:
     limits = [0.5] if options.quick else options.limits
     names = list(TABLES)[:1] if options.quick else [name for name in TABLES if options.only in name]
     jobs = [(f"{name}|{limit:g}", partial(fitted, TABLES[name], limit)) for name in names for limit in limits]
-    cells = run_cells(options, jobs)["cells"]
-    rows = [
-        [*name.split("|"), f"{cell['seconds']:.1f}", f"{cell['score']:.3f}", "yes" if cell["holds"] else "NO"]
-        for name, cell in cells.items()
-    ]
-    print(markdown(["table", "limit", "seconds", "score", "holds"], rows))
-    print(f"\n{sum(not cell['holds'] for cell in cells.values())} of {len(cells)} fits took too long")
+    run_cells(options, jobs, claims)
 
 
 if __name__ == "__main__":

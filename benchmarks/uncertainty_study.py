@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from common import arguments, markdown, mean_and_error, run_cells
+from common import arguments, mean_and_error, run_cells
 from scipy import stats
 from scipy.stats import qmc
 
@@ -260,13 +260,7 @@ def main() -> None:
         for name, simulator in SIMULATORS.items()
         for runs in ((40,) if options.quick else simulator.sizes)
     ]
-    result = run_cells(options, cells, claims)
-    header = ["simulator", "seconds", *COLUMNS]
-    rows = [
-        [name, f"{row['seconds']:.1f}", *("{:.4f} ± {:.4f}".format(*row[key]) for key in COLUMNS)]
-        for name, row in claims(result).items()
-    ]
-    print(markdown(header, rows))
+    run_cells(options, cells, claims)
 
 
 if __name__ == "__main__":

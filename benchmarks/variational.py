@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import gpytorch
 import numpy as np
 import torch
-from common import add_data_dir, arguments, markdown, run_cells
+from common import add_data_dir, arguments, run_cells
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import BernoulliLikelihood, Likelihood, SoftmaxLikelihood
 from gpytorch.mlls import VariationalELBO
@@ -254,22 +254,6 @@ def trained(method: Method, problem: Any, width: int, epochs: int) -> dict[str, 
     return found | {"epochs": epochs}
 
 
-def table(cells: dict[str, Any]) -> str:
-    """All cells, to be read."""
-    header = ["data", "D", "method", "epochs", "bound per row", "error", "MNLL", "calibration", "s per epoch", "s"]
-    keys = (".3f", "bound"), (".3f", "error"), (".3f", "mnll"), (".3f", "calibration")
-    lines = []
-    for name, cell in cells.items():
-        data, width, method = name.split("; ")
-        if "status" in cell:
-            lines.append([data, width, method, str(cell["epochs"]), cell["status"], *[""] * 5])
-            continue
-        values = [f"{cell[key]:{form}}" for form, key in keys]
-        times = [f"{cell['seconds_per_epoch']:.2f}", f"{cell['seconds']:.0f}"]
-        lines.append([data, width, method, str(cell["epochs"]), *values, *times])
-    return markdown(header, lines)
-
-
 def main() -> None:
     """Measure what is not there yet."""
     parser = arguments(__doc__ or "", "variational")
@@ -288,7 +272,7 @@ def main() -> None:
         for width in ([16] if options.quick else options.widths)
         for name, method in methods.items()
     ]
-    print(table(run_cells(options, cells, claims)["cells"]))
+    run_cells(options, cells, claims)
 
 
 if __name__ == "__main__":

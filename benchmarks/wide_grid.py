@@ -15,7 +15,7 @@ from typing import Any
 import fourier_grid
 import gpytorch
 import torch
-from common import alone, arguments, environment, markdown, write
+from common import alone, arguments, environment, show, write
 
 import rfgp
 
@@ -82,13 +82,7 @@ def main() -> None:
         rows.append({"asked": f"{method}, {num_features}", **found})
         result = {"environment": environment(), "cases": rows}
         write(options.out, result | {"claims": claims(result)})
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    table = [[name, *(_text(row.get(name, "")) for row in rows)] for name in names[1:]]
-    print(markdown(["", *(row["asked"] for row in rows)], table))
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    show({"cases": rows})
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from benchmarks.common import is_value, records
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -34,32 +35,6 @@ def claim(script: Path) -> str:
     """What a script measures: the first paragraph of its docstring."""
     text = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
     return " ".join(text.partition("\n\n")[0].split())
-
-
-def _is_value(thing: Any) -> bool:
-    return isinstance(thing, str | int | float) or thing is None
-
-
-def _flat(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in record.items():
-        name = f"{prefix}{key}".strip()
-        if _is_value(value):
-            yield name, value
-        elif isinstance(value, dict):
-            yield from _flat(value, f"{name}, ")
-
-
-def records(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of a table: the innermost dictionaries that hold values, named by the keys that lead to them."""
-    if isinstance(value, dict) and any(map(_is_value, value.values())):
-        yield ", ".join(part for part in path if part), dict(_flat(value))
-    elif isinstance(value, dict):
-        for key, member in value.items():
-            yield from records(member, (*path, key))
-    elif isinstance(value, list):
-        for member in value:
-            if isinstance(member, dict):
-                yield from records(member, path)
 
 
 def _cell(value: Any) -> str:
@@ -102,8 +77,8 @@ def section(path: Path) -> str:
     text += f"{origin} ``benchmarks/{script.name}``, :download:`{path.name} <../benchmarks/results/{path.name}>`.\n\n"
     if (BENCHMARKS / "figures" / f"{path.stem}.png").exists():
         text += f".. image:: ../benchmarks/figures/{path.stem}.png\n   :alt: Figure of {title}: the claim above.\n\n"
-    values = {key: value for key, value in content.items() if _is_value(value)}
-    tables = {key: list(records(value)) for key, value in content.items() if not _is_value(value)}
+    values = {key: value for key, value in content.items() if is_value(value)}
+    tables = {key: list(records(value)) for key, value in content.items() if not is_value(value)}
     if values:
         text += ", ".join(f"{key.replace('_', ' ')} {_cell(value)}" for key, value in values.items()) + ".\n\n"
     return text + "".join(f"*{key.replace('_', ' ')}*\n\n{table(rows)}" for key, rows in tables.items() if rows)

@@ -106,3 +106,11 @@ def test_a_function_runs_alone_for_a_limited_time(tmp_path, monkeypatch):
     assert common.alone(double, 4, 0.0, seconds=30.0) == {"x": 8}
     assert common.alone(double, 4, 30.0, seconds=0.5) == {"status": "over 0.5 s"}
     assert "TypeError" in common.alone(double, None, 0.0, seconds=30.0)["status"]
+
+
+def test_a_result_is_shown_as_a_table_for_each_part(capsys):
+    cells = {"a": {"seconds": 1.23456, "holds": True}, "b": {"seconds": 2.0, "mb": {"peak": 3}}}
+    common.show({"environment": {"commit": "0"}, "rows": 7, "cells": cells})
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in capsys.readouterr().out.split("\n")[3:]]
+    assert lines[0] == ["", "seconds", "holds", "mb, peak"]
+    assert lines[2:4] == [["a", "1.235", "True", ""], ["b", "2", "", "3"]]
