@@ -3,7 +3,7 @@ BIN := .venv/bin
 INSTALLED := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help test test-long smoke oldest coverage package demo gpu tutorials benchmarks docs lint format clean
+.PHONY: help test test-long smoke oldest coverage package demo gpu tutorials docs lint format clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,11 +65,6 @@ gpu: $(INSTALLED)  ## compare a device with the processor, into gpu-results; DEV
 tutorials: $(INSTALLED)  ## run every tutorial
 	@set -e; for script in $(sort $(wildcard tutorials/[0-9]*.py)); do \
 		echo "$$script"; MPLBACKEND=Agg $(BIN)/python "$$script"; done
-
-benchmarks: $(INSTALLED)  ## show how figures are measured and checked
-	$(BIN)/python -m benchmarks run --help
-	$(BIN)/python -m benchmarks check --help
-	$(BIN)/python -m benchmarks.papers --help
 
 docs: $(INSTALLED)  ## build the documentation; DOCS_FULL=1 runs the tutorials in full
 	OMP_NUM_THREADS=1 RFGP_SHORT=$(if $(DOCS_FULL),0,1) $(BIN)/sphinx-build -q -W --keep-going docs docs/_build/html

@@ -1,1 +1,1 @@
-"""Benchmarks: scripts of their own, which ``python -m benchmarks`` and ``python -m benchmarks.papers`` run."""
+"""Benchmarks: a script for each claim; ``python -m benchmarks.papers`` runs those of the papers."""

@@ -30,7 +30,7 @@ def main() -> None:
     )
     options = parser.parse_args()
     modules = [(peers, sys.executable), (installed, options.peers_python)]
-    measure(options, modules, math.inf if options.full else REPEATED)
+    measure(options, modules, math.inf if options.full else REPEATED, is_of_commit=False)
 
 
 if __name__ == "__main__":

@@ -7,16 +7,18 @@ with a tenth of the noise, which is harder. Bounds are in standard deviations of
 
 from __future__ import annotations
 
+import json
 import sys
 import time
 import warnings
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import gpytorch
 import numpy as np
 import torch
-from common import add_data_dir, add_plot, arguments, environment, resumed, save_figure, write
+from common import add_data_dir, add_plot, arguments, run_cells, save_figure
 from gpytorch.kernels import MaternKernel, ScaleKernel
 from tqdm import tqdm
 
@@ -94,6 +96,12 @@ def certified(model: rfgp.WeightSpaceGP, rows: tuple[torch.Tensor, ...], factor:
     }
 
 
+def claims(result: dict[str, Any]) -> dict[str, float]:
+    """Processor seconds of an iteration on the protein data."""
+    cell = result["cells"].get("protein, noise times 1")
+    return {} if cell is None else {"seconds of an iteration": cell["seconds"]["processor"] / cell["iterations"]}
+
+
 def plot(result: dict[str, Any], out: Path) -> None:
     """The bounds against the iterations."""
     figure, axes = plots.figure(1, 1, width=4.6, height=3.2)
@@ -110,32 +118,20 @@ def main() -> None:
     parser.add_argument("--trials", type=int, default=NUM_TRIALS, help="the number of trials")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    result = resumed(options)
     if options.plot:
-        plot(result, options.out)
+        plot(json.loads(options.out.read_text()), options.out)
         return
-    result["environment"] = environment()
-    cells = result["cells"]
     count = 50 if options.quick else options.trials
-    for first in range(0, count, PART):
-        name = f"trials from {first}"
-        if name not in cells:
-            cells[name] = trials(first, min(PART, count - first))
-            write(options.out, result)
-            print(name, cells[name], flush=True)
+    cells = [(f"trials from {k}", partial(trials, k, min(PART, count - k))) for k in range(0, count, PART)]
     if options.data_dir is not None:
         rows = protein(options.data_dir)
         if options.quick:
             rows = tuple(part[:2_000] for part in rows)
-        model = None
+        model = cache(lambda: fitted(*rows[:2], 10 if options.quick else 200))
+        landmarks = 256 if options.quick else LANDMARKS
         for factor in (1.0, 0.1):
-            name = f"protein, noise times {factor:g}"
-            if name in cells:
-                continue
-            model = fitted(*rows[:2], 10 if options.quick else 200) if model is None else model
-            cells[name] = certified(model, rows, factor, 256 if options.quick else LANDMARKS)
-            write(options.out, result)
-            print(name, cells[name], flush=True)
+            cells.append((f"protein, noise times {factor:g}", lambda f=factor: certified(model(), rows, f, landmarks)))
+    run_cells(options, cells, claims)
 
 
 if __name__ == "__main__":

@@ -62,19 +62,14 @@ def draw(cells: dict[str, Any], out: Path) -> None:
 
 
 def main() -> None:
-    """Measure, print a table and draw the curves."""
+    """Measure, and draw the curves."""
     parser = common.arguments(__doc__ or "", "class_calibration")
     common.add_data_dir(parser)
     options = parser.parse_args()
-    result: dict[str, Any] = common.resumed(options) | {"environment": common.environment()}
-    for name in SETS:
-        if name not in result["cells"]:
-            result["cells"][name] = curve(name, options.data_dir, 500 if options.quick else None)
-            common.write(options.out, result)
+    rows = 500 if options.quick else None
+    cells = [(name, lambda name=name: curve(name, options.data_dir, rows)) for name in SETS]
+    result = common.run_cells(options, cells)
     draw(result["cells"], options.out)
-    names = ("error", "nlpd", "calibration error")
-    lines = [[SETS[name], *(f"{cell[key]:.4f}" for key in names)] for name, cell in result["cells"].items()]
-    print(common.markdown(["data", *names], lines))
 
 
 if __name__ == "__main__":

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import inspect
 import json
 import math
 import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -19,6 +21,7 @@ import gpytorch
 import numpy as np
 import scipy
 import torch
+from tqdm import tqdm
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -89,23 +92,47 @@ def write(path: Path, result: dict[str, Any]) -> None:
     temporary.replace(path)
 
 
-def read(path: Path) -> dict[str, Any]:
-    """A JSON file, or nothing where there is none."""
-    if not path.exists():
-        return {}
-    content = json.loads(path.read_text(encoding="utf-8"))
-    return content if isinstance(content, dict) else {}
+def resumed(options: argparse.Namespace, is_of_commit: bool = True) -> dict[str, Any]:
+    """What an earlier run with the same output has measured, under "cells"; nothing for a quick one.
+
+    :param is_of_commit: whether only a run of the present commit counts.
+    """
+    result: dict[str, Any] = {"cells": {}}
+    if options.out.exists() and not options.quick:
+        known = json.loads(options.out.read_text(encoding="utf-8"))
+        is_same = known["environment"]["commit"] == environment()["commit"]
+        result = known if is_same or not is_of_commit else result
+    return result
 
 
-def resumed(options: argparse.Namespace) -> dict[str, Any]:
-    """What an earlier run with the same output has measured, under "cells"; nothing for a quick one."""
-    is_there = options.out.exists() and not options.quick
-    return json.loads(options.out.read_text()) if is_there else {"cells": {}}
+def run_cells(
+    options: argparse.Namespace,
+    cells: Iterable[tuple[str, Callable[[], Any]]],
+    claims: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+    **about: Any,
+) -> dict[str, Any]:
+    """The result of a script: cells that a run of this commit has are kept, others measured and written at once.
+
+    It is shown at the end.
+
+    :param cells: their names, and functions that measure them.
+    :param claims: what pages say of the result.
+    :param about: what else the result has.
+    """
+    result = resumed(options) | {"environment": environment()} | about
+    for name, function in tqdm([*cells], disable=options.quick):
+        if name not in result["cells"]:
+            result["cells"][name] = function()
+            result |= {} if claims is None else {"claims": claims(result)}
+            write(options.out, result)
+    show(result)
+    return result
 
 
 def save_figure(figure: Figure, out: Path) -> None:
-    """Write the figure that belongs to the JSON ``out``, under the same name in ``figures`` beside ``results``."""
-    path = (out.parents[1] if out.parent.name == "results" else HERE) / "figures" / f"{out.stem}.png"
+    """Write the figure that belongs to the JSON ``out``: in ``figures`` beside ``results``, or else beside the JSON."""
+    folder = out.parents[1] / "figures" if out.parent.name == "results" else out.parent
+    path = folder / f"{out.stem}.png"
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
     print(f"figure: {path}")
@@ -137,6 +164,60 @@ def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in lines
     )
+
+
+def alone(function: Callable[..., dict[str, Any]], *arguments: Any, seconds: float) -> dict[str, Any]:
+    """What a function of a script returns in a process of its own, for a limited time; else what stopped it.
+
+    :param arguments: what JSON can hold.
+    """
+    script = Path(inspect.getfile(inspect.unwrap(function)))  # which a decorator has wrapped
+    code = (
+        f"import json, sys; sys.path.insert(0, {str(script.parent)!r}); from {script.stem} import {function.__name__};"
+        f"print(json.dumps({function.__name__}(*json.loads(sys.argv[1]))))"
+    )
+    return in_process([sys.executable, "-W", "ignore", "-c", code, json.dumps(arguments)], seconds)
+
+
+def is_value(thing: Any) -> bool:
+    """Whether something stands in one cell of a table."""
+    return isinstance(thing, str | int | float) or thing is None
+
+
+def _flat(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in record.items():
+        name = f"{prefix}{key}".strip()
+        if is_value(value):
+            yield name, value
+        elif isinstance(value, dict):
+            yield from _flat(value, f"{name}, ")
+
+
+def records(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Rows of a table: the innermost dictionaries that hold values, named by the keys that lead to them."""
+    if isinstance(value, dict) and any(map(is_value, value.values())):
+        yield ", ".join(part for part in path if part), dict(_flat(value))
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            yield from records(member, (*path, key))
+    elif isinstance(value, list):
+        for member in value:
+            if isinstance(member, dict):
+                yield from records(member, path)
+
+
+def show(result: dict[str, Any]) -> None:
+    """Print a result as tables, one for each part."""
+    for part, value in result.items():
+        rows = [] if part == "environment" else list(records(value))
+        columns = list(dict.fromkeys(column for _, row in rows for column in row))
+        texts = [[name, *(_text(row.get(column)) for column in columns)] for name, row in rows]
+        if texts:
+            print(f"\n{part}\n\n{markdown(['', *columns], texts)}")
+
+
+def _text(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
 
 
 def in_process(command: Sequence[str], seconds: float) -> dict[str, Any]:

@@ -10,6 +10,7 @@ first draw. Standard errors are over functions.
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import math
@@ -25,7 +26,6 @@ from gpytorch.likelihoods import GaussianLikelihood
 from scipy.stats import chi2
 from torch import Tensor
 from torch.distributions import Normal
-from tqdm import tqdm
 
 import rfgp
 from rfgp.study import plots
@@ -174,19 +174,18 @@ def problems(parameters: str, name: str, dim: int, sizes: Sizes) -> list[tuple[P
 def run(options: argparse.Namespace) -> None:
     """Measure what an earlier run has not."""
     sizes = Sizes((200, 400), (2, 2), 100, (200, 2)) if options.quick else Sizes()
-    result: dict[str, Any] = common.resumed(options)
-    result |= {"environment": common.environment(), "sizes": sizes._asdict()}
-    cells = result["cells"]
+    drawn = functools.lru_cache(1)(draw)
+
+    def measured(problem: Problem, count: int, method: str, most: int) -> list[dict[str, Any]]:
+        data = drawn(problem.kernel, problem.dim, most, sizes.tests, max(sizes.functions))
+        return [measure(METHODS[method], problem, data, number) for number in range(count)]
+
+    cells = []
     for parameters, name, dim in itertools.product(("true", "learned"), KERNELS, LENGTHSCALES):
         own = problems(parameters, name, dim, sizes)
-        todo = [(p, count, method) for p, count in own for method in cells_of(p) if p.key(method) not in cells]
-        if not todo:
-            continue
-        data = draw(name, dim, max(problem.rows for problem, _ in own), sizes.tests, max(sizes.functions))
-        for problem, count, method in tqdm(todo, desc=f"{parameters} parameters, {name}, {dim} inputs"):
-            measured = [measure(METHODS[method], problem, data, number) for number in range(count)]
-            cells[problem.key(method)] = measured
-            common.write(options.out, result)
+        most = max(problem.rows for problem, _ in own)
+        cells += [(p.key(m), functools.partial(measured, p, count, m, most)) for p, count in own for m in cells_of(p)]
+    common.run_cells(options, cells, claims, sizes=sizes._asdict())
 
 
 def chosen(cells: dict[str, Any], method: str, **wanted: Any) -> list[list[dict[str, Any]]]:
@@ -202,68 +201,41 @@ def coverage(cell: list[dict[str, Any]], place: str, level: float = 0.95) -> tup
     return common.mean_and_error([one[place]["coverage"][LEVELS.index(level)] for one in cell])
 
 
-def table(cells: dict[str, Any], **wanted: Any) -> str:
-    """Coverage by 95 %: over all problems the mean, and the cell that is farthest from nominal; medians of the rest."""
-    rows = []
-    for method in METHODS:
-        own = chosen(cells, method, **wanted)
-        if not own:
-            continue
-        line = [method]
-        for place in PLACES:
-            found = [coverage(cell, place)[0] for cell in own]
-            line += [f"{statistics.fmean(found):.2f}", f"{min(found):.2f} to {max(found):.2f}"]
-        for place in PLACES:
-            line.append(f"{statistics.median(one[place]['nlpd'] for cell in own for one in cell):.2f}")
-        rows.append([*line, f"{statistics.median(one['seconds'] for cell in own for one in cell):.2f}"])
-    header = ["method", "inside", "least to most", "outside", "least to most", "NLPD inside", "outside", "seconds"]
-    return common.markdown(header, rows)
-
-
-def beyond(cells: dict[str, Any], allowed: float = 0.03) -> str:
-    """The cells of landmarks with blocks in which some coverage is farther from nominal than is allowed."""
-    rows = []
-    for key, cell in cells.items():
-        problem, _, method = key.rpartition("|")
-        if METHODS[method].block_size is None:
-            continue
-        for place, level in itertools.product(PLACES, LEVELS):
-            mean, error = coverage(cell, place, level)
-            if round(abs(mean - level), 6) > allowed:
-                exact = cells.get(f"{problem}|exact")
-                share = "" if exact is None else f"{coverage(exact, place, level)[0]:.3f}"
-                rows.append([*key.split("|"), place, f"{level:g}", f"{mean:.3f} ± {error:.3f}", share])
-    return common.markdown([*Problem._fields, "method", "where", "nominal", "coverage", "exact model"], rows)
-
-
-def differences(cells: dict[str, Any]) -> str:
-    """The largest difference in coverage from the exact model, on the same functions and rows."""
-    rows = []
-    for method in METHODS:
-        found = [
-            (abs(coverage(cell, place, level)[0] - coverage(cells[exact], place, level)[0]), key, place, level)
-            for key, cell in cells.items()
-            if key.endswith(f"|{method}") and (exact := f"{key.rpartition('|')[0]}|exact") in cells
-            for place, level in itertools.product(PLACES, LEVELS)
-        ]
-        if method != "exact":
-            rows.append([method, f"{max(found)[0]:.3f}", ", ".join(map(str, max(found)[1:])).replace("|", ", ")])
-    return common.markdown(["method", "largest difference", "where"], rows)
-
-
-def report(result: dict[str, Any]) -> None:
-    """Print the tables of the guide, and the cells that miss."""
-    cells = result["cells"]
+def claims(result: dict[str, Any]) -> dict[str, Any]:
+    """Coverage by 95 % over problems, and medians of densities and seconds, for every method; the range of blocks."""
+    cells, found = result["cells"], {}
     for parameters in ("true", "learned"):
-        print(f"\ncoverage by 95 % intervals, {parameters} parameters, all problems\n")
-        print(table(cells, parameters=parameters))
-    for name, dim in itertools.product(KERNELS, LENGTHSCALES):
-        print(f"\n{name}, {dim} inputs, true parameters\n")
-        print(table(cells, parameters="true", kernel=name, dim=dim))
-    print("\nlandmarks with blocks, beyond .03 of nominal\n")
-    print(beyond(cells))
-    print("\nlargest difference from the coverage by the exact model\n")
-    print(differences(cells))
+        own = {method: chosen(cells, method, parameters=parameters) for method in METHODS}
+        found[parameters] = {method: summary(some) for method, some in own.items() if some}
+    shares = [
+        coverage(cell, place)[0]
+        for method in ("landmarks, 128, blocks of 128", "landmarks, 512, blocks of 256")
+        for cell in chosen(cells, method, parameters="true")
+        for place in PLACES
+    ]
+    found["from exact"] = {method: most for method in METHODS if (most := from_exact(cells, method))}
+    return found | ({"blocks": {"least": min(shares), "most": max(shares)}} if shares else {})
+
+
+def from_exact(cells: dict[str, Any], method: str) -> float:
+    """The largest difference in coverage from the exact model, on the same functions and rows, at all levels."""
+    found = [
+        abs(coverage(cell, place, level)[0] - coverage(cells[exact], place, level)[0])
+        for key, cell in cells.items()
+        if key.endswith(f"|{method}") and (exact := f"{key.rpartition('|')[0]}|exact") in cells
+        for place, level in itertools.product(PLACES, LEVELS)
+    ]
+    return max(found, default=0.0)
+
+
+def summary(cells: list[list[dict[str, Any]]]) -> dict[str, Any]:
+    """The mean, least and most coverage of problems, and medians of densities and seconds."""
+    found: dict[str, Any] = {"seconds": statistics.median(one["seconds"] for cell in cells for one in cell)}
+    for place in PLACES:
+        shares = [coverage(cell, place)[0] for cell in cells]
+        density = statistics.median(one[place]["nlpd"] for cell in cells for one in cell)
+        found[place] = {"mean": statistics.fmean(shares), "least": min(shares), "most": max(shares), "nlpd": density}
+    return found
 
 
 SHOWN = tuple(name for name in METHODS if "own block" not in name)
@@ -296,15 +268,13 @@ def plot(result: dict[str, Any], options: argparse.Namespace) -> None:
 
 
 def main() -> None:
-    """Measure, print the tables, and draw the figure."""
+    """Measure, and draw the figure."""
     parser = common.arguments(__doc__ or "", "coverage")
     common.add_plot(parser)
     options = parser.parse_args()
     if not options.plot:
         run(options)
-    result = json.loads(options.out.read_text())
-    report(result)
-    plot(result, options)
+    plot(json.loads(options.out.read_text()), options)
 
 
 if __name__ == "__main__":

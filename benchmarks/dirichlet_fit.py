@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import resource
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -22,17 +21,18 @@ from common import (
     add_data_dir,
     add_grid,
     add_plot,
+    alone,
     arguments,
     environment,
-    in_process,
     interleaved,
-    markdown,
     mnist,
     resumed,
     save_figure,
+    show,
     write,
 )
 from gpytorch.kernels import PolynomialKernel, RFFKernel, ScaleKernel
+from gpytorch_models import ExactModel
 from torch import Tensor
 
 import rfgp
@@ -62,19 +62,6 @@ def weight_space(
     return WeightSpaceGP(kernel, likelihood, product_dtype=product_dtype)
 
 
-class Batched(gpytorch.models.ExactGP):
-    """The model of GPyTorch's Dirichlet tutorial, with random Fourier features."""
-
-    def __init__(self, x: Tensor, likelihood: DirichletClassificationLikelihood, width: int) -> None:
-        super().__init__(x, likelihood.transformed_targets, likelihood)
-        self.mean_module = gpytorch.means.ConstantMean(batch_shape=CLASSES)
-        features = RFFKernel(num_samples=width // 2, num_dims=x.shape[-1], batch_shape=CLASSES)
-        self.covar_module = ScaleKernel(features, batch_shape=CLASSES)
-
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 class WeightSpaceStep:
     """One evaluation of evidence and gradient by rfgp."""
 
@@ -94,7 +81,9 @@ class BatchedStep:
     def __init__(self, x: Tensor, labels: Tensor, width: int, degree: int) -> None:
         likelihood = gpytorch.likelihoods.DirichletClassificationLikelihood(labels, alpha_epsilon=ALPHA)
         self.x, self.targets = x, likelihood.transformed_targets
-        self.model = Batched(x, likelihood, width).train()
+        features = RFFKernel(num_samples=width // 2, num_dims=x.shape[-1], batch_shape=CLASSES)
+        kernel = ScaleKernel(features, batch_shape=CLASSES)
+        self.model = ExactModel(x, likelihood.transformed_targets, likelihood, kernel).train()
         self.mll = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, self.model)
 
     def __call__(self) -> None:
@@ -139,27 +128,25 @@ def measure_fit(x: Tensor, labels: Tensor, width: int, degree: int, repeats: int
 
 def survive(options: argparse.Namespace, name: str, num_rows: int) -> dict[str, Any]:
     """One step in a process of its own, with limits on address space and time."""
-    settings = {"step": name, "rows": num_rows} | {
-        key: getattr(options, key) for key in ("data_dir", "memory_limit", "width", "degree")
-    }
-    command = [sys.executable, __file__]
-    command += [part for key, value in settings.items() for part in (f"--{key.replace('_', '-')}", str(value))]
-    return {"rows": num_rows} | in_process(command, options.time_limit)
+    settings = str(options.data_dir), options.memory_limit, options.width, options.degree
+    return {"rows": num_rows} | alone(measure_step, name, num_rows, *settings, seconds=options.time_limit)
 
 
-def one_step(options: argparse.Namespace) -> None:
-    """What such a process does: print the seconds of its second step and its peak memory."""
-    limit = int(options.memory_limit * GIB)
+def measure_step(
+    name: str, num_rows: int, data_dir: str, memory_limit: float, width: int, degree: int
+) -> dict[str, Any]:
+    """The seconds of the second step of this process, and its peak memory."""
+    limit = int(memory_limit * GIB)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    x, labels, _, _ = mnist(options.data_dir)
-    step = STEPS[options.step](x[: options.rows].clone(), labels[: options.rows], options.width, options.degree)
+    x, labels, _, _ = mnist(Path(data_dir))
+    step = STEPS[name](x[:num_rows].clone(), labels[:num_rows], width, degree)
     del x
     step()
     start = time.perf_counter()
     step()
     seconds = time.perf_counter() - start
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
-    print(json.dumps({"status": "ok", "seconds": seconds, "peak_gib": peak}))
+    return {"status": "ok", "seconds": seconds, "peak_gib": peak}
 
 
 def run(options: argparse.Namespace) -> None:
@@ -197,47 +184,11 @@ def run(options: argparse.Namespace) -> None:
         if result["survival"]["GPyTorch"][-1]["status"] != "ok":
             break
         rows *= 2
-
-
-def report(result: dict[str, Any]) -> None:
-    """Print the parts of the fit, the claims, and who survives what."""
-    fit, reference = result["fit"], result["fit"]["reference"]
-    rows = [
-        ["reference", "", *(f"{fit[f'reference: {part}']:.2f}" for part in ("Gram product", "factorizations"))],
-        *([name, *(f"{seconds:.2f}" for seconds in _parts(fit, name))] for name in PRODUCTS),
-    ]
-    totals = [reference, *(fit[f"{name}: all"] for name in PRODUCTS)]
-    targets = ["", "at most 1.4", "at most 2.0"]
-    lines = [
-        [*row, f"{total:.2f}", f"{total / reference:.2f}", target]
-        for row, total, target in zip(rows, totals, targets, strict=True)
-    ]
-    print(f"Fit, N = {result['rows']:,}, D = {result['width']:,}, C = {result['classes']}, seconds\n")
-    print(markdown(["", "features", "statistics", "factorizations", "all", "ratio", "target"], lines))
-    few = result["fit of few rows"]
-    few_rows = ", ".join(f"{name} {few[f'{name}: all'] / few['reference']:.2f}" for name in PRODUCTS)
-    print(f"\nThe same with N = {result['step']['rows']:,} rows, ratios: {few_rows}; target: at most 1.5")
-    if "step" in result:
-        seconds = result["step"]["seconds"]
-        print(f"\nEvidence and gradient, N = {result['step']['rows']:,}, D = {result['width']:,}\n")
-        lines = [[name, f"{value:.2f}", f"{value / seconds['rfgp']:.1f}"] for name, value in seconds.items()]
-        print(markdown(["", "seconds", "ratio"], lines))
-    if "survival" in result:
-        print(f"\nThe same within {result['limits']['memory_gib']:g} GiB of address space\n")
-        lines = [
-            [name, f"{r['rows']:,}", r["status"], _number(r, "seconds"), _number(r, "peak_gib")]
-            for name, records in result["survival"].items()
-            for r in records
-        ]
-        print(markdown(["", "rows", "status", "seconds", "peak GiB"], lines))
+    show(result)
 
 
 def _parts(fit: dict[str, float], name: str) -> list[float]:
     return [fit["features"], fit[f"{name}: statistics"], fit[f"{name}: factorizations"]]
-
-
-def _number(record: dict[str, Any], key: str) -> str:
-    return f"{record[key]:.2f}" if key in record else ""
 
 
 def draw(result: dict[str, Any], out: Path) -> None:
@@ -297,19 +248,12 @@ def main() -> None:
     parser.add_argument("--time-limit", type=float, default=180.0, help="seconds for each process of the third part")
     parser.add_argument("--width", type=int, help="the number of features D; 2048 where it is not given")
     parser.add_argument("--degree", type=int, default=6, help="the degree of the polynomial kernel")
-    parser.add_argument("--step", choices=STEPS, help=argparse.SUPPRESS)
-    parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     options.width = options.width or (256 if options.quick else 2048)
-    if options.step:
-        one_step(options)
-        return
-    if not options.plot:
-        run(options)
-    result = json.loads(options.out.read_text())
-    report(result)
     if options.plot:
-        draw(result, options.out)
+        draw(json.loads(options.out.read_text()), options.out)
+    else:
+        run(options)
 
 
 if __name__ == "__main__":

@@ -28,9 +28,9 @@ from common import (
     arguments,
     environment,
     interleaved,
-    markdown,
     mnist,
     save_figure,
+    show,
     write,
 )
 from sklearn.kernel_approximation import PolynomialCountSketch
@@ -163,39 +163,7 @@ def run(options: Any) -> None:
         for width in widths:
             result["cells"] |= measure(width, x, sketch_class, num_seeds, repeats)
             write(options.out, result)
-
-
-def report(result: dict[str, Any]) -> None:
-    """Print times and errors, then the claims."""
-    cells, widths = result["cells"], result["widths"]
-    widest = widths[-1]
-    names = list(dict.fromkeys(key.rpartition("/")[0] for key in cells))
-
-    def seconds(name: str, width: int) -> float:
-        return cells.get(f"{name}/{width}", {}).get("seconds", math.nan)
-
-    rows = []
-    for name in names:
-        times = [f"{1e3 * seconds(name, width):.1f}" for width in widths]
-        floors = f"{seconds(name, widest) / seconds('floor', widest):.1f}"
-        errors = [cells[f"{name}/{width}"].get("errors") for width in widths]
-        shown = ["" if e is None else f"{statistics.mean(e):.4f} ± {standard_error(e):.4f}" for e in errors]
-        rows.append([name, *times, floors, *shown])
-    columns = [f"ms, D = {width}" for width in widths]
-    print(markdown(["method", *columns, f"floors, D = {widest}", *(f"error, D = {width}" for width in widths)], rows))
-    fast, sketch = "tensor_srht:ctr", "tensor_sketch:real"
-    floors = seconds(fast, widest) / seconds("floor", widest)
-    claims = [[f"floors of {fast}, D = {widest}", f"{floors:.1f}", "at most 8, aim 5"]]
-    for name in RESEARCH_OPTIONS:
-        target = "at least 2" if name == fast else ""
-        if f"{RESEARCH}{name}/{widest}" in cells:
-            ratio = seconds(RESEARCH + name, widest) / seconds(name, widest)
-            claims.append([f"{name} against dp-rfs, D = {widest}: times faster", f"{ratio:.1f}", target])
-    for width in widths:
-        ratio = seconds(SKLEARN + sketch, width) / seconds(sketch, width)
-        claims.append([f"{sketch} against scikit-learn, D = {width}: times faster", f"{ratio:.1f}", "at least 8"])
-    print()
-    print(markdown(["claim", "measured", "target"], claims))
+    show(result)
 
 
 def standard_error(values: list[float]) -> float:
@@ -253,12 +221,10 @@ def main() -> None:
     add_plot(parser)
     parser.add_argument("--dp-rfs", type=Path, help="a checkout of the research code whose extension compiles")
     options = parser.parse_args()
-    if not options.plot:
-        run(options)
-    result = json.loads(options.out.read_text())
-    report(result)
     if options.plot:
-        draw(result, options.out)
+        draw(json.loads(options.out.read_text()), options.out)
+    else:
+        run(options)
 
 
 if __name__ == "__main__":

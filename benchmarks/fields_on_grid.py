@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 import torch
-from common import arguments, environment, markdown, write
+from common import arguments, environment, show, write
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from torch import Tensor
@@ -81,12 +81,9 @@ def main() -> None:
     num_rows, *widths = (2000, 195, 64) if options.quick else (100_000, 401, 512, 1024, 2048)
     methods = ["fourier_grid", *["fourier"] * (len(widths) - 1)]
     cases = [case(method, width, num_rows) for method, width in zip(methods, widths, strict=True)]
-    write(options.out, {"environment": environment(), "cases": cases})
-    print(markdown(list(cases[0]), [[_text(value) for value in row.values()] for row in cases]))
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    result = {"environment": environment(), "cases": cases}
+    write(options.out, result)
+    show(result)
 
 
 if __name__ == "__main__":

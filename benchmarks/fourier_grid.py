@@ -9,10 +9,8 @@ of its own.
 
 from __future__ import annotations
 
-import json
 import math
 import resource
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -22,7 +20,7 @@ import finufft
 import gpytorch
 import numpy as np
 import torch
-from common import arguments, environment, in_process, markdown, write
+from common import alone, arguments, environment, in_process, show, write
 from torch import Tensor
 
 import rfgp
@@ -124,36 +122,33 @@ def peers(python: str | None, num_rows: int) -> list[dict[str, Any]]:
     return rows
 
 
+def claims(result: dict[str, Any]) -> dict[str, float]:
+    """What all parameters of a Gaussian kernel in two inputs take with an open number of features, and a map."""
+    cases = {f"{case['kernel']}, {case['inputs']}, {case['method']}": case for case in result["cases"]}
+    seconds = [case["fit_seconds"] for name, case in cases.items() if "fourier_grid" in name]
+    whole, fit = cases["Gaussian, 2, fourier_grid"], cases["Gaussian, 2, fourier_grid, open"]
+    return {
+        "fit seconds": fit["fit_seconds"],
+        "least fit seconds": min(seconds),
+        "most fit seconds": max(seconds),
+        "map seconds": whole["map_seconds"],
+        "map GB": whole["peak_mb"] / 1000.0,
+    }
+
+
 def main() -> None:
     parser = arguments(__doc__, "fourier_grid")
     parser.add_argument("--peers-python", help="an interpreter that has celerite2 and numpyro")
-    names = ("KERNEL", "ROWS", "FEATURES", "POINTS", "INPUTS")
-    parser.add_argument("--case", nargs=5, metavar=names, help="one case, as JSON; FEATURES 0 for an open number")
     options = parser.parse_args()
-    if options.case is not None:
-        kernel, num_rows, num_features, map_points, dim = options.case
-        found = case(kernel, int(num_rows), int(num_features) or None, int(map_points), int(dim))
-        print(json.dumps(found))
-        return
     num_rows, width, large, small = (10_000, 101, 10_000, 100) if options.quick else (10**6, 841, 10**8, 10**4)
-    sizes = ((width, large, 2), (0, small, 2), (0, small, 1))
-    cases = [(kernel, *map(str, (num_rows, *size))) for size in sizes for kernel in ("Gaussian", "Matern-3/2")]
-    command = [sys.executable, __file__, "--case"]
-    rows = [in_process([*command, *chosen], 900.0) for chosen in cases]
+    sizes = ((width, large, 2), (None, small, 2), (None, small, 1))
+    cases = [(kernel, num_rows, *size) for size in sizes for kernel in ("Gaussian", "Matern-3/2")]
+    rows = [alone(case, *chosen, seconds=900.0) for chosen in cases]
     rows += peers(options.peers_python, num_rows)
-    write(options.out, {"environment": environment(), "cases": rows})
-    shown = list(dict.fromkeys(name for row in rows for name in row))
-    print(
-        markdown(
-            ["", *(str(row.get("kernel")) for row in rows)],
-            [[name, *(_text(row, name) for row in rows)] for name in shown[1:]],
-        )
-    )
-
-
-def _text(row: dict[str, Any], name: str) -> str:
-    value = row.get(name, "")
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    result: dict[str, Any] = {"environment": environment(), "cases": rows}
+    result["claims"] = claims(result)
+    write(options.out, result)
+    show(result)
 
 
 if __name__ == "__main__":

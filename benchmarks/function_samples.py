@@ -13,21 +13,11 @@ from typing import Any
 import common
 import gpytorch
 import torch
+from gpytorch_models import ExactModel
 
 import rfgp
 
 COLUMNS, ROWS, WIDTH, FUNCTIONS, POINTS, REPEATS = 4, 5000, 512, 1000, 1000, 5
-
-
-class ExactModel(gpytorch.models.ExactGP):
-    """GPyTorch's model of the same rows and kernel."""
-
-    def __init__(self, x: torch.Tensor, y: torch.Tensor, model: rfgp.models.WeightSpaceGP) -> None:
-        super().__init__(x, y, model.likelihood)
-        self.mean_module, self.covar_module = model.mean_module, model.covar_module
-
-    def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 def ways(num_functions: int, num_points: int, num_rows: int, width: int) -> dict[str, Callable[[], Any]]:
@@ -40,7 +30,7 @@ def ways(num_functions: int, num_points: int, num_rows: int, width: int) -> dict
     kernel = rfgp.approximate(exact, width, input_dim=COLUMNS, seed=0)
     model = rfgp.models.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood().double()).condition(x, y)
     posterior: Any = model.weight_posterior()
-    gpytorch_model = ExactModel(x, y, model).eval()
+    gpytorch_model = ExactModel(x, y, model.likelihood, model.covar_module, model.mean_module).eval()
     gpytorch_model(points)
 
     def one_by_one() -> torch.Tensor:
@@ -86,8 +76,9 @@ def main() -> None:
     found = seconds(ways(*sizes), 2 if options.quick else REPEATS + 1)
     names = ("functions", "points", "rows", "features")
     sizes_by_name = dict(zip(names, sizes, strict=True))
-    common.write(options.out, {"environment": common.environment(), "sizes": sizes_by_name, "seconds": found})
-    print(common.markdown(["way", "seconds"], [[name, f"{value:.3f}"] for name, value in found.items()]))
+    result = {"environment": common.environment(), "sizes": sizes_by_name, "seconds": found}
+    common.write(options.out, result)
+    common.show(result)
 
 
 if __name__ == "__main__":

@@ -6,9 +6,7 @@ measurement is a process of its own, in processor time; memory is the peak besid
 
 from __future__ import annotations
 
-import json
 import resource
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -86,23 +84,15 @@ def summary(cells: dict[str, dict[str, float]]) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = common.arguments(__doc__ or "", "gradient_memory")
-    parser.add_argument("--one", nargs=2, metavar=("WORK", "ROWS"), help="one measurement in this process")
-    options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measure(options.one[0], int(options.one[1]))))
-        return
+    options = common.arguments(__doc__ or "", "gradient_memory").parse_args()
     result: dict[str, Any] = {"environment": common.environment(), "cells": {}, "summary": {}}
     for num_rows in (5_000, 10_000) if options.quick else ROWS:
         cells = {}
         for work in WORK:
-            command = [sys.executable, "-W", "ignore", __file__, "--one", work, str(num_rows)]
-            cells[work] = common.in_process(command, SECONDS)
-            print(num_rows, work, cells[work], flush=True)
+            cells[work] = common.alone(measure, work, num_rows, seconds=SECONDS)
         result["cells"][str(num_rows)], result["summary"][str(num_rows)] = cells, summary(cells)
         common.write(options.out, result)
-    rows = [[n, *(f"{v:.3g}" for v in found.values())] for n, found in result["summary"].items()]
-    print(common.markdown(["rows", "time to floor", "time to fit", "peak memory, MB"], rows))
+    common.show(result)
 
 
 if __name__ == "__main__":

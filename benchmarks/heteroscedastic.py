@@ -104,9 +104,9 @@ def main() -> None:
     counts, seeds = ((100,), range(1)) if options.quick else ((300,), range(3))
     cells = [cell for seed in seeds for n in counts for outputs in (1, 2) for cell in regression(n, outputs, 10 * seed)]
     found = averaged(cells, ("rows", "outputs", "noise"))
-    common.write(options.out, {"environment": common.environment(), "data sets": len(seeds), "regression": found})
-    lines = [[f"{value:.3f}" if isinstance(value, float) else str(value) for value in row.values()] for row in found]
-    print(common.markdown(list(found[0]), lines))
+    result = {"environment": common.environment(), "data sets": len(seeds), "regression": found}
+    common.write(options.out, result)
+    common.show(result)
 
 
 if __name__ == "__main__":

@@ -40,8 +40,9 @@ def main() -> None:
             times[name].append(seconds(statement))
     medians = {name: statistics.median(values) for name, values in times.items()}
     beyond = medians["rfgp"] - medians["torch and gpytorch"]
-    common.write(options.out, {"environment": common.environment(), "medians": medians, "beyond": beyond})
-    print({name: round(value, 2) for name, value in medians.items()})
+    result = {"environment": common.environment(), "medians": medians, "beyond": beyond}
+    common.write(options.out, result)
+    common.show(result)
 
 
 if __name__ == "__main__":

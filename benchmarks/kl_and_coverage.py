@@ -9,16 +9,15 @@ held-out points and points beyond the data together. No targets are needed: they
 from __future__ import annotations
 
 import itertools
-import json
 import math
 import warnings
+from functools import partial
 
 import gpytorch
 import torch
-from common import arguments, environment, markdown, write
+from common import arguments, run_cells
 from gpytorch.kernels import MaternKernel, RBFKernel
 from scipy.stats import spearmanr
-from tqdm import tqdm
 
 import rfgp
 from rfgp.approximation.selection import posterior_loss
@@ -77,49 +76,56 @@ def cell(columns, kernel_name, noise, num_rows, method, width, seed):
     }
 
 
-def report(cells):
-    """Coverage by KL per point; rank correlations with coverage; how far the sample is from all rows."""
-    groups = {
-        "Fourier": [c for key, c in cells.items() if "fourier" in key],
-        "landmarks": [c for key, c in cells.items() if "landmarks" in key],
+def claims(result):
+    """Coverage by KL per point; rank correlations with it of Fourier features; how far the sample is from all rows."""
+    every = list(result["cells"].values())
+    fourier, landmarks = (
+        [cell for key, cell in result["cells"].items() if name in key] for name in ("fourier", "landmarks")
+    )
+    names = {"kernel error": "kernel_error", "KL": "exact_from_approximate"}
+    covered = [cell["coverage"] for cell in fourier]
+    logs = [math.log(c["sample_kl"] / c["exact_from_approximate"]) for c in every if c["sample_kl"] > 1e-3]
+    misses = [abs(c["sample_coverage"] - c["coverage"]) for c in every]
+    return {name: float(spearmanr([cell[own] for cell in fourier], covered)[0]) for name, own in names.items()} | {
+        "by KL": {
+            f"{low:g} to {high:g}": {
+                "bound": [coverage_at_least(high), coverage_at_least(low)],
+                "Fourier": covered_between(fourier, low, high),
+                "landmarks": covered_between(landmarks, low, high),
+            }
+            for low, high in itertools.pairwise((0.0, *LIMITS))
+        },
+        "sample": {
+            "KL off, in log": math.sqrt(sum(v * v for v in logs) / max(len(logs), 1)),
+            "coverage off, mean": sum(misses) / len(misses),
+            "coverage off, most": max(misses),
+        },
     }
-    rows = []
-    for low, high in itertools.pairwise((0.0, *LIMITS)):
-        row = [f"{low:g} to {high:g}", f"{coverage_at_least(low):.2f} to {coverage_at_least(high):.2f}"]
-        for group in groups.values():
-            found = sorted(c["coverage"] for c in group if low <= c["exact_from_approximate"] < high)
-            row.append(f"{found[0]:.2f} to {found[-1]:.2f} ({len(found)})" if found else "-")
-        rows.append(row)
-    print(markdown(["KL(exact, approximate) per point", "bound", *groups], rows), "\n")
-    for name, group in {**groups, "all": list(cells.values())}.items():
-        for measure in ("exact_from_approximate", "approximate_from_exact", "kernel_error"):
-            lost = [abs(c["coverage"] - 0.95) for c in group]
-            distance = spearmanr([c[measure] for c in group], lost)[0]
-            own = spearmanr([c[measure] for c in group], [c["coverage"] for c in group])[0]
-            print(f"{name}: Spearman of {measure} with coverage {own:.2f}, with its distance from 0.95 {distance:.2f}")
-    logs = [math.log(c["sample_kl"] / c["exact_from_approximate"]) for c in cells.values() if c["sample_kl"] > 1e-3]
-    print(f"KL of the sample: off by {math.sqrt(sum(v * v for v in logs) / len(logs)):.2f} in log, root mean square")
-    misses = [abs(c["sample_coverage"] - c["coverage"]) for c in cells.values()]
-    print(f"coverage of the sample: off by {sum(misses) / len(misses):.3f} on average, {max(misses):.3f} at most")
+
+
+def covered_between(cells, low, high):
+    """The least and the most coverage of cells by their KL, as text."""
+    found = [cell["coverage"] for cell in cells if low <= cell["exact_from_approximate"] < high]
+    return f"{min(found):.2f} to {max(found):.2f}" if found else "(none)"
 
 
 def main() -> None:
     options = arguments(__doc__, "kl_and_coverage").parse_args()
     torch.set_default_dtype(torch.float64)
     warnings.simplefilter("ignore")
-    is_fresh = options.quick or not options.out.exists()
-    result = {"cells": {}} if is_fresh else json.loads(options.out.read_text())
-    result["environment"] = environment()
     sizes, seeds = ((300,), (0,)) if options.quick else ((500, 2000), (0,))
     pairs = [(method, width) for method, widths in WIDTHS.items() for width in widths]
-    for columns, name, noise, num_rows, (method, width), seed in tqdm(
-        list(itertools.product((2, 8), KERNELS, (0.1, 0.01), sizes, pairs, seeds))
-    ):
-        key = f"d={columns}|{name}|noise={noise}|N={num_rows}|{method}|D={width}|seed={seed}"
-        if key not in result["cells"] and width < num_rows:
-            result["cells"][key] = cell(columns, name, noise, num_rows, method, width, seed)
-            write(options.out, result)
-    report(result["cells"])
+    cells = [
+        (
+            f"d={columns}|{name}|noise={noise}|N={num_rows}|{method}|D={width}|seed={seed}",
+            partial(cell, columns, name, noise, num_rows, method, width, seed),
+        )
+        for columns, name, noise, num_rows, (method, width), seed in itertools.product(
+            (2, 8), KERNELS, (0.1, 0.01), sizes, pairs, seeds
+        )
+        if width < num_rows
+    ]
+    run_cells(options, cells, claims)
 
 
 if __name__ == "__main__":

@@ -162,6 +162,20 @@ def measured(data: Labels, evaluations: int) -> dict[str, dict[str, float]]:
     return found
 
 
+def claims(result: dict[str, Any]) -> dict[str, Any]:
+    """Means over the sets of a kind, of every method."""
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys(key.rpartition("|")[0] for key in result["cells"]):
+        cells = [cell for key, cell in result["cells"].items() if key.startswith(f"{name}|")]
+        found[name] = {
+            method: {
+                key: statistics.mean(cell[method][key] for cell in cells) for key in ("log loss", "calibration error")
+            }
+            for method in cells[0]
+        }
+    return found
+
+
 def main() -> None:
     parser = common.arguments(__doc__ or "", "label_noise")
     common.add_data_dir(parser)
@@ -175,23 +189,12 @@ def main() -> None:
             for name, label in TABLES.items()
         },
     }
-    result: dict[str, Any] = common.resumed(options) | {"environment": common.environment()}
-    for name, make in makers.items():
-        for seed in range(seeds):
-            if f"{name}|{seed}" not in result["cells"]:
-                result["cells"][f"{name}|{seed}"] = measured(make(seed), evaluations)
-                common.write(options.out, result)
-    lines = []
-    for name in makers:
-        cells = [cell for key, cell in result["cells"].items() if key.startswith(f"{name}|")]
-        for method in cells[0]:
-            scores = [
-                common.plus_minus([cell[method][key] for cell in cells])
-                for key in ("log loss", "calibration error", "accuracy")
-            ]
-            seconds = [cell[method].get("seconds", 0.0) for cell in cells]
-            lines.append([name, method, *scores, f"{statistics.mean(seconds):.1f}"])
-    print(common.markdown(["labels", "method", "log loss", "calibration error", "accuracy", "seconds"], lines))
+    cells = [
+        (f"{name}|{seed}", lambda make=make, seed=seed: measured(make(seed), evaluations))
+        for name, make in makers.items()
+        for seed in range(seeds)
+    ]
+    common.run_cells(options, cells, claims)
 
 
 if __name__ == "__main__":

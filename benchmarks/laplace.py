@@ -20,6 +20,7 @@ import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import BernoulliLikelihood
 from gpytorch.means import ConstantMean
+from gpytorch_models import SVGP
 from torch import Tensor
 
 import rfgp
@@ -74,23 +75,11 @@ def scikit_learn(x: Tensor, y: Tensor, x_test: Tensor) -> Tensor:
     return torch.from_numpy(model.predict_proba(x_test.numpy())[:, 1])
 
 
-class Variational(gpytorch.models.ApproximateGP):
-    """GPyTorch's variational model with inducing points that are learned."""
-
-    def __init__(self, inducing: Tensor) -> None:
-        distribution = gpytorch.variational.CholeskyVariationalDistribution(len(inducing))
-        super().__init__(gpytorch.variational.VariationalStrategy(self, inducing, distribution))
-        self.mean_module, self.covar_module = ConstantMean(), gaussian_kernel(inducing.shape[-1])
-
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def variational(num_inducing: int, steps: int, x: Tensor, y: Tensor, x_test: Tensor) -> Tensor:
     """Probabilities by SVGP, with Adam on all rows."""
     torch.manual_seed(0)
-    likelihood, model = BernoulliLikelihood(), Variational(x[torch.randperm(len(x))[:num_inducing]].clone()).double()
-    likelihood.double()
+    likelihood = BernoulliLikelihood().double()
+    model = SVGP(x[torch.randperm(len(x))[:num_inducing]], gaussian_kernel(x.shape[-1])).double()
     bound = gpytorch.mlls.VariationalELBO(likelihood, model, num_data=len(y))
     optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
     for _ in range(steps):
@@ -164,23 +153,6 @@ def count(num_rows: int, width: int, repeats: int) -> dict[str, Any]:
     return {"rows": num_rows, "width": width, "passes": model.num_passes + 1, "seconds": seconds}
 
 
-def report(result: dict[str, Any]) -> None:
-    """Print both tables."""
-    known = result["labels"]
-    print(f"\n{known['rows']:,} labels ({known['source']}), {known['splits']} splits, mean and standard error\n")
-    lines = [
-        [name, *(common.plus_minus(values[key]) for key in ("log loss", "calibration error", "seconds"))]
-        for name, values in known["methods"].items()
-    ]
-    print(common.markdown(["", "log loss", "calibration error", "seconds"], lines))
-    counts = result["counts"]
-    mode, product = (min(counts["seconds"][name]) for name in ("mode", "Gram product"))
-    print(
-        f"\nCounts, N = {counts['rows']:,}, D = {counts['width']}: mode {mode:.2f} s for {counts['passes']} passes, "
-        f"{mode / counts['passes'] / product:.2f} weighted Gram products ({product:.2f} s) each"
-    )
-
-
 def main() -> None:
     parser = common.arguments(__doc__ or "", "laplace")
     common.add_data_dir(parser, required=False)
@@ -191,7 +163,7 @@ def main() -> None:
     common.write(options.out, result)
     result["counts"] = count(*((3000, 64, 1) if options.quick else (100_000, 512, options.splits)))
     common.write(options.out, result)
-    report(result)
+    common.show(result)
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ import torch
 from gpytorch.kernels import MaternKernel, MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import MultitaskGaussianLikelihood, SoftmaxLikelihood
 from torch import Tensor
-from tqdm import tqdm
 
 import rfgp
 from rfgp.likelihoods import PoissonLikelihood
@@ -105,36 +104,28 @@ def covered(kind: str, name: str, dim: int, rows: int, seed: int) -> float:
     return float(((truth - mean).abs() < 1.959964 * deviation).double().mean())
 
 
-def run(options: argparse.Namespace) -> dict[str, list[float]]:
-    """Measure what an earlier run has not; all coverages by problem."""
-    result: dict[str, Any] = common.resumed(options)
-    result["environment"] = common.environment()
-    problems = itertools.product(KINDS, KERNELS, LENGTHSCALES, ROWS[:1] if options.quick else ROWS)
-    for problem in tqdm(list(problems)):
-        key = "|".join(map(str, problem))
-        if key not in result["cells"]:
-            seeds = range(1 if options.quick else options.functions)
-            result["cells"][key] = [covered(*problem, seed) for seed in seeds]
-            common.write(options.out, result)
-    cells: dict[str, list[float]] = result["cells"]
-    return cells
+def run(options: argparse.Namespace) -> None:
+    """Measure what an earlier run has not."""
+    seeds = range(1 if options.quick else options.functions)
+    cells = [
+        ("|".join(map(str, problem)), lambda problem=problem: [covered(*problem, seed) for seed in seeds])
+        for problem in itertools.product(KINDS, KERNELS, LENGTHSCALES, ROWS[:1] if options.quick else ROWS)
+    ]
+    common.run_cells(options, cells, claims)
 
 
-def report(cells: dict[str, list[float]]) -> None:
-    """The coverage of every problem, with its standard error."""
-    lines = []
-    for key, values in cells.items():
-        error = statistics.stdev(values) / len(values) ** 0.5 if len(values) > 1 else 0.0
-        lines.append([*key.split("|"), f"{statistics.mean(values):.3f}", f"{error:.3f}"])
-    print(common.markdown(["targets", "kernel", "inputs", "rows", "coverage", "standard error"], lines))
+def claims(result: dict[str, Any]) -> dict[str, float]:
+    """The least and the most coverage of the problems."""
+    shares = [statistics.mean(values) for values in result["cells"].values()]
+    return {"least": min(shares), "most": max(shares)}
 
 
 def main() -> None:
-    """Measure, and print the table."""
+    """Measure."""
     parser = common.arguments(__doc__ or "", "latent_coverage")
     parser.add_argument("--functions", type=int, default=6, help="draws for every problem (default: 6)")
     options = parser.parse_args()
-    report(run(options))
+    run(options)
 
 
 if __name__ == "__main__":

@@ -8,12 +8,15 @@ from __future__ import annotations
 import itertools
 import statistics
 import time
+from functools import partial
 from typing import Any
 
 import common
 import gpytorch
+import numpy as np
 import torch
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch_models import ExactModel
 from torch import Tensor
 
 import rfgp
@@ -47,18 +50,6 @@ def draw(name: str, dim: int, noise: float, rows: int, seed: int) -> tuple[Tenso
     return x, torch.linalg.cholesky(matrix) @ torch.randn(rows, generator=generator, dtype=torch.float64)
 
 
-class Exact(gpytorch.models.ExactGP):
-    """The exact model, which shows the parameters as they were learned."""
-
-    def __init__(self, x: Tensor, y: Tensor, likelihood: gpytorch.likelihoods.Likelihood, kernel: Kernel) -> None:
-        super().__init__(x, y, likelihood)
-        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
-
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        """The prior at x."""
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def learned(
     name: str, dim: int, noise: float, rows: int, seed: int, strategy: str, features: str, width: int
 ) -> dict[str, float]:
@@ -67,7 +58,7 @@ def learned(
     kernel = ScaleKernel(KERNELS[name](ard_num_dims=dim)).double()
     likelihood = gpytorch.likelihoods.GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())
     if features == "exact":
-        model: Any = Exact(x, y, likelihood, kernel).double()
+        model: Any = ExactModel(x, y, likelihood, kernel).double()
     else:
         approximated = rfgp.approximate(kernel, width, method=features, train_inputs=x, seed=seed)
         block_size = BLOCK_SIZE if features == "landmarks" else None
@@ -79,34 +70,31 @@ def learned(
 
 
 def main() -> None:
-    """Measure all cells, and print the table of the guide."""
+    """Measure all cells."""
     options = common.arguments(__doc__ or "", "learned_noise").parse_args()
     rows, seeds, dims = (300, 1, (2,)) if options.quick else (ROWS, 2, (2, 8))
-    result: dict[str, Any] = common.resumed(options)
-    result["environment"] = common.environment()
-    cells = result["cells"]
-    for seed, name, dim, noise in itertools.product(range(seeds), KERNELS, dims, (0.1, 0.01)):
-        for label, model in STRATEGIES.items():
-            key = f"{label}|{name}|{dim}|{noise}|{seed}"
-            if key not in cells:
-                cells[key] = learned(name, dim, noise, rows, seed, *model)
-                common.write(options.out, result)
-    print(table(cells))
+    problems = itertools.product(range(seeds), KERNELS, dims, (0.1, 0.01), STRATEGIES)
+    cells = [
+        (f"{label}|{name}|{dim}|{noise}|{seed}", partial(learned, name, dim, noise, rows, seed, *STRATEGIES[label]))
+        for seed, name, dim, noise, label in problems
+    ]
+    common.run_cells(options, cells, claims)
 
 
-def table(cells: dict[str, Any]) -> str:
+def claims(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """Median, quartiles and range of the ratio, and median seconds, of problems all strategies were measured on."""
+    cells, found = result["cells"], {}
     problems = {key.partition("|")[2] for key in cells}
     complete = [problem for problem in problems if all(f"{label}|{problem}" in cells for label in STRATEGIES)]
-    rows = []
-    for label in STRATEGIES:
+    for label in STRATEGIES if complete else ():
         own = [cells[f"{label}|{problem}"] for problem in complete]
-        ratios, seconds = (sorted(cell[part] for cell in own) for part in ("ratio", "seconds"))
-        lower, median, upper = statistics.quantiles(ratios, n=4, method="inclusive")
-        numbers = [f"{median:.2f}", f"{lower:.2f} to {upper:.2f}", f"{ratios[0]:.2f} to {ratios[-1]:.2f}"]
-        rows.append([label, *numbers, f"{statistics.median(seconds):.1f}"])
-    header = ["parameters from", "median ratio", "quartiles", "least to most", "seconds"]
-    return f"{len(complete)} problems\n\n" + common.markdown(header, rows)
+        ratios = [cell["ratio"] for cell in own]
+        quantiles = {name: np.quantile(ratios, shares).tolist() for name, shares in SHARES.items()}
+        found[label] = quantiles | {"seconds": statistics.median(cell["seconds"] for cell in own)}
+    return found
+
+
+SHARES = {"median": 0.5, "quartiles": (0.25, 0.75), "range": (0.0, 1.0)}
 
 
 if __name__ == "__main__":

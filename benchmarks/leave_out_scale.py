@@ -5,9 +5,7 @@ Processor seconds and peak memory of a process of its own for each dtype; some r
 
 from __future__ import annotations
 
-import json
 import resource
-import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -74,24 +72,10 @@ def main() -> None:
     parser = common.arguments(__doc__ or "", "leave_out_scale")
     parser.add_argument("--rows", type=int, default=ROWS)
     parser.add_argument("--features", type=int, default=WIDTH)
-    parser.add_argument("--one", metavar="DTYPE", help="one measurement in this process")
     options = parser.parse_args()
     num_rows, width = (5_000, 64) if options.quick else (options.rows, options.features)
-    if options.one:
-        print(json.dumps(measure(options.one, num_rows, width)))
-        return
-    result: dict[str, Any] = {
-        "environment": common.environment(),
-        "rows": num_rows,
-        "features": width,
-        "cells": {},
-    }
-    for dtype in DTYPES:
-        command = [sys.executable, "-W", "ignore", __file__, "--one", dtype]
-        command += ["--rows", str(num_rows), "--features", str(width)]
-        result["cells"][dtype] = common.in_process(command, SECONDS)
-        print(dtype, result["cells"][dtype], flush=True)
-        common.write(options.out, result)
+    cells = [(dtype, lambda d=dtype: common.alone(measure, d, num_rows, width, seconds=SECONDS)) for dtype in DTYPES]
+    common.run_cells(options, cells, rows=num_rows, features=width)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
+import itertools
 import math
-from typing import Any
+from functools import partial
 
 import torch
-from common import arguments, environment, markdown, mean_and_error, write
-from tqdm.auto import tqdm
+from common import arguments, mean_and_error, run_cells
 
 from rfgp.features import Gaussian, Matern, RandomFourier, RationalQuadratic, Spectrum
 
@@ -35,33 +34,24 @@ def measure(spectrum: Spectrum, dim: int, width: int, structure: str, num_seeds:
     return mean_and_error(errors)
 
 
-def run(options: argparse.Namespace) -> dict[str, Any]:
-    num_seeds, widths = (10, (64,)) if options.quick else (200, (64, 256, 1024))
-    cells = {}
-    cases = [(name, dim, width) for name in SPECTRA for dim in DIMS for width in widths]
-    for name, dim, width in tqdm(cases):
-        pair = [measure(SPECTRA[name], dim, width, structure, num_seeds) for structure in ("orthogonal", "qmc")]
-        ratio = pair[0][0] / pair[1][0]
-        error = ratio * math.hypot(*(deviation / mean for mean, deviation in pair))
-        cells[f"{name}/{dim}/{width}"] = {"orthogonal": pair[0], "qmc": pair[1], "ratio": (ratio, error)}
-    return {"environment": environment(), "rows": NUM_ROWS, "seeds": num_seeds, "cells": cells}
-
-
-def report(result: dict[str, Any]) -> None:
-    rows = []
-    for key, cell in result["cells"].items():
-        values = [f"{cell[name][0]:.3g} ± {cell[name][1]:.1g}" for name in ("orthogonal", "qmc", "ratio")]
-        rows.append([*key.rsplit("/", 2), *values])
-    print(markdown(["kernel", "inputs", "features", "orthogonal", "Sobol", "ratio"], rows))
+@torch.no_grad()
+def compared(spectrum: Spectrum, dim: int, width: int, num_seeds: int) -> dict[str, tuple[float, float]]:
+    """Both errors and their ratio, with standard errors."""
+    pair = [measure(spectrum, dim, width, structure, num_seeds) for structure in ("orthogonal", "qmc")]
+    ratio = pair[0][0] / pair[1][0]
+    error = ratio * math.hypot(*(deviation / mean for mean, deviation in pair))
+    return {"orthogonal": pair[0], "qmc": pair[1], "ratio": (ratio, error)}
 
 
 def main() -> None:
     options = arguments(__doc__ or "", "quasi_monte_carlo").parse_args()
     torch.set_default_dtype(torch.float64)
-    with torch.no_grad():
-        result = run(options)
-    write(options.out, result)
-    report(result)
+    num_seeds, widths = (10, (64,)) if options.quick else (200, (64, 256, 1024))
+    cells = [
+        (f"{name}/{dim}/{width}", partial(compared, SPECTRA[name], dim, width, num_seeds))
+        for name, dim, width in itertools.product(SPECTRA, DIMS, widths)
+    ]
+    run_cells(options, cells, rows=NUM_ROWS, seeds=num_seeds)
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -84,25 +85,33 @@ def cost(width: int, folder: Path) -> dict[str, float]:
     return {name: statistics.median(values) for name, values in seconds.items()} | sizes
 
 
+def claims(result: dict[str, Any]) -> dict[str, Any]:
+    """Means over seeds, of every data set."""
+    found: dict[str, Any] = {}
+    for name in ("kin8nm", "protein"):
+        if cells := [cell for key, cell in result["cells"].items() if key.startswith(f"{name}|")]:
+            kinds = ("with rows", "without rows", "landmarks alone")
+            found[name] = {"rows": cells[0]["rows"]} | {
+                kind: {score: statistics.mean(cell[kind][score] for cell in cells) for score in ("rmse", "nlpd")}
+                for kind in kinds
+            }
+    return found
+
+
 def main() -> None:
-    """Measure all cells, and print them."""
+    """Measure all cells."""
     parser: argparse.ArgumentParser = common.arguments(__doc__ or "", "saving")
     options = parser.parse_args()
     seeds, largest, width = (1, 1000, 128) if options.quick else (2, 50_000, WIDTH)
-    result: dict[str, Any] = common.resumed(options)
-    result["environment"] = common.environment()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        result["cells"][f"D = {width}"] = cost(width, folder)
-        for data in ("kin8nm", "protein"):
-            for seed in range(seeds):
-                key = f"{data}|{seed}"
-                if key not in result["cells"]:
-                    result["cells"][key] = price(data, seed, largest, folder)
-                    common.write(options.out, result)
-                print(key, result["cells"][key], flush=True)
-    common.write(options.out, result)
-    print(result["cells"][f"D = {width}"])
+        cells: list[tuple[str, Callable[[], Any]]] = [(f"D = {width}", lambda: cost(width, folder))]
+        cells += [
+            (f"{data}|{seed}", partial(price, data, seed, largest, folder))
+            for data in ("kin8nm", "protein")
+            for seed in range(seeds)
+        ]
+        common.run_cells(options, cells, claims)
 
 
 if __name__ == "__main__":

@@ -9,25 +9,28 @@ and scikit-learn's GaussianProcessRegressor. Last, a map of 10^8 points into a f
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import resource
 import statistics
-import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import gpytorch
 import numpy as np
 import torch
-from common import add_plot, arguments, environment, in_process, markdown, resumed, save_figure, write
+from common import add_plot, alone, arguments, run_cells, save_figure
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ZeroMean
+from gpytorch_models import SVGP, ExactModel
 from torch import Tensor
 
 import rfgp
@@ -116,29 +119,6 @@ def measure_point(width: int, name: str, repeats: int, num_chunks: int) -> dict[
     return {name: 1e6 * value / len(x) for name, value in seconds.items()}
 
 
-class Exact(gpytorch.models.ExactGP):
-    """GPyTorch's exact model."""
-
-    def __init__(self, x: Tensor, y: Tensor) -> None:
-        super().__init__(x, y, GaussianLikelihood())
-        self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), exact_kernel()
-
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-class Variational(gpytorch.models.ApproximateGP):
-    """GPyTorch's SVGP."""
-
-    def __init__(self, inducing: Tensor) -> None:
-        distribution = gpytorch.variational.CholeskyVariationalDistribution(len(inducing))
-        super().__init__(gpytorch.variational.VariationalStrategy(self, inducing, distribution))
-        self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), exact_kernel()
-
-    def forward(self, x: Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def measure_peers(rows: int, width: int, num_points: int, chunk: int, repeats: int) -> dict[str, Any]:
     """Processor microseconds of a point in other packages, mean and variance, in chunks of points."""
     from sklearn.gaussian_process import GaussianProcessRegressor
@@ -146,7 +126,8 @@ def measure_peers(rows: int, width: int, num_points: int, chunk: int, repeats: i
 
     x, y = data(rows, torch.float32)
     points = data(num_points, torch.float32)[0]
-    exact, variational = Exact(x, y).eval(), Variational(x[:width].clone()).eval()
+    exact = ExactModel(x, y, GaussianLikelihood(), exact_kernel(), ZeroMean()).eval()
+    variational = SVGP(x[:width], exact_kernel(), mean=ZeroMean()).eval()
     regressor = GaussianProcessRegressor(ConstantKernel() * RBF(LENGTHSCALE), alpha=0.01, optimizer=None)
     regressor.fit(x.numpy(), y.numpy())
     predictor = model_of(width, torch.float32).point_predictor()
@@ -184,23 +165,17 @@ def peak_mib(_: Any = None) -> float:
     return next(float(line.split()[1]) for line in status.read_text().splitlines() if line.startswith("VmHWM")) / 1024
 
 
-def child(options: argparse.Namespace, rows: int, workers: int, dtype: str, limit: float) -> dict[str, Any]:
-    """A map in a process of its own."""
-    command = [sys.executable, __file__, "--rows", str(rows), "--workers", str(workers), "--dtype", dtype]
-    return {"rows": rows, "workers": workers} | in_process([*command, "--width", str(options.width)], limit)
-
-
-def one_child(options: argparse.Namespace) -> None:
-    """What such a process does."""
-    dtype = DTYPES[options.dtype]
-    model, grid = model_of(options.width, dtype), grid_of(options.rows, dtype)
+def a_map(rows: int, workers: int, width: int) -> dict[str, Any]:
+    """A map in single precision, by this process or by workers."""
+    dtype = torch.float32
+    model, grid = model_of(width, dtype), grid_of(rows, dtype)
     rfgp.predict_map(model, grid_of(10_000, dtype), progress=False)
     start_peak, of_workers = peak_mib(), 0.0
     with tempfile.TemporaryDirectory() as folder:
         out, start = Path(folder) / "map", time.process_time()
-        if options.workers:
+        if workers:
             context = multiprocessing.get_context("spawn")
-            with ProcessPoolExecutor(options.workers, mp_context=context) as executor:
+            with ProcessPoolExecutor(workers, mp_context=context) as executor:
                 rfgp.predict_map(model, grid_of(2**19, dtype), executor=executor, progress=False)  # starts them
                 summary = rfgp.predict_map(model, grid, out, executor=executor, progress=False)
                 of_workers = max(executor.map(peak_mib, range(16)))
@@ -210,82 +185,39 @@ def one_child(options: argparse.Namespace) -> None:
         mean = np.load(out / "mean.npy", mmap_mode="r")
         assert len(mean) == grid.num_rows and bool(np.isfinite(mean[:: max(1, len(mean) // 1000)]).all())
     error = None if summary.float32_error is None else list(summary.float32_error)
-    result = {"status": "ok", "points": summary.num_rows, "seconds": summary.seconds, "processor_seconds": seconds}
-    result |= {"peak_mib": peak, "start_mib": start_peak, "worker_mib": of_workers}
-    print(json.dumps(result | {"float32_error": error, "float64_rows": summary.float64_rows}))
+    return {
+        "status": "ok",
+        "points": summary.num_rows,
+        "seconds": summary.seconds,
+        "processor_seconds": seconds,
+        "peak_mib": peak,
+        "start_mib": start_peak,
+        "worker_mib": of_workers,
+        "float32_error": error,
+        "float64_rows": summary.float64_rows,
+    }
 
 
 def run(options: argparse.Namespace) -> None:
-    quick, cells = options.quick, resumed(options)["cells"]
-    result: dict[str, Any] = {"environment": environment(), "width": options.width, "cells": cells}
+    quick, cells = options.quick, {}
+    for dtype, width in itertools.product(DTYPES, (64, 128) if quick else (256, 512, 1024)):
+        chunks = 1 if quick else max(1, 2048 // width)
+        cells[f"point, {dtype}, {width}"] = partial(measure_point, width, dtype, 2 if quick else 7, chunks)
 
-    def measured(name: str, measure: Callable[[], Any]) -> None:
-        if options.only and not name.startswith(options.only):
-            return
-        if name not in cells:
-            cells[name] = measure()
-            write(options.out, result)
-            print(name, cells[name], flush=True)
+    def by_itself(rows: int, workers: int, seconds: float = 900.0) -> Callable[[], dict[str, Any]]:
+        about = {"rows": rows, "workers": workers}
+        return lambda: about | alone(a_map, rows, workers, options.width, seconds=seconds)
 
-    widths = (64, 128) if quick else (256, 512, 1024)
-    for dtype in DTYPES:
-        for width in widths:
-            chunks = 1 if quick else max(1, 2048 // width)
-            name = f"point, {dtype}, {width}"
-            measured(name, lambda w=width, d=dtype, c=chunks: measure_point(w, d, 2 if quick else 7, c))
-    sizes = (10**4, 10**5) if quick else (10**5, 10**6, 10**7)
-    for rows in sizes:
-        measured(f"memory, {rows:.0e}", lambda n=rows: child(options, n, 0, "float32", 900))
+    for rows in (10**4, 10**5) if quick else (10**5, 10**6, 10**7):
+        cells[f"memory, {rows:.0e}"] = by_itself(rows, 0)
     for workers in (1, 2):
-        rows = 10**5 if quick else 4 * 10**6
-        measured(f"workers, {workers}", lambda n=rows, w=workers: child(options, n, w, "float32", 900))
+        cells[f"workers, {workers}"] = by_itself(10**5 if quick else 4 * 10**6, workers)
     peers = (200, 32, 500, 250, 1) if quick else (2000, options.width, 10_000, 1000, 3)
-    measured("peers", lambda: measure_peers(*peers))
+    cells["peers"] = partial(measure_peers, *peers)
     if options.whole:
-        measured("whole", lambda: child(options, 10**8, 2, "float32", 3 * 3600))
-
-
-def report(result: dict[str, Any]) -> None:
-    """Print what was measured."""
-    cells, width = result["cells"], result["width"]
-    named = {name: cell for name, cell in cells.items() if name.startswith("point, ")}
-    columns = ["map", "two products", "means alone", "features", "model.posterior"]
-    lines = [
-        [
-            name.removeprefix("point, "),
-            *(f"{cell[column]:.2f}" for column in columns),
-            f"{cell['map'] / cell['two products']:.2f}",
-        ]
-        for name, cell in named.items()
-    ]
-    print("Processor microseconds of a point\n")
-    print(markdown(["dtype, D", *columns, "map / products"], lines))
-    memory = [cell for name, cell in cells.items() if name.startswith("memory, ")]
-    if len(memory) > 1:
-        slope = np.polyfit([cell["points"] for cell in memory], [cell["peak_mib"] for cell in memory], 1)[0]
-        print(f"\nPeak memory, D = {width}, float32: slope {2**20 * slope:.3f} bytes a point\n")
-        lines = [[f"{c['points']:,}", f"{c['start_mib']:.0f}", f"{c['peak_mib']:.0f}"] for c in memory]
-        print(markdown(["points", "MiB before", "peak MiB"], lines))
-    lines = [
-        [
-            name,
-            f"{cell['points']:,}",
-            f"{cell['seconds']:.1f}",
-            f"{cell['points'] / cell['seconds']:,.0f}",
-            f"{cell['peak_mib']:.0f}",
-            f"{cell['worker_mib']:.0f}",
-            f"{max(cell['float32_error'] or [0.0]):.1e}",
-        ]
-        for name, cell in cells.items()
-        if name.startswith(("memory", "workers", "whole")) and cell["status"] == "ok"
-    ]
-    print(f"\nMaps into a folder, D = {width}, float32\n")
-    print(markdown(["", "points", "seconds", "points a second", "peak MiB", "of a worker", "float32 error"], lines))
-    if "peers" in cells:
-        ours = next(iter(cells["peers"].values()))
-        print("\nProcessor microseconds of a point, mean and variance, float32 (scikit-learn: float64)\n")
-        lines = [[name, f"{value:.2f}", f"{value / ours:.1f}"] for name, value in cells["peers"].items()]
-        print(markdown(["", "microseconds", "ratio"], lines))
+        cells["whole"] = by_itself(10**8, 2, 3 * 3600.0)
+    chosen = [(name, cell) for name, cell in cells.items() if name.startswith(options.only or "")]
+    run_cells(options, chosen, width=options.width)
 
 
 def draw(result: dict[str, Any], out: Path) -> None:
@@ -327,19 +259,11 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=256, help="features of the maps")
     parser.add_argument("--whole", action="store_true", help="the map of 10^8 points too")
     parser.add_argument("--only", help="only measurements whose name begins so")
-    parser.add_argument("--rows", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--workers", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--dtype", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.rows:
-        one_child(options)
-        return
-    if not options.plot:
-        run(options)
-    result = json.loads(options.out.read_text())
-    report(result)
     if options.plot:
-        draw(result, options.out)
+        draw(json.loads(options.out.read_text()), options.out)
+    else:
+        run(options)
 
 
 if __name__ == "__main__":

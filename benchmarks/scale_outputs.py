@@ -22,16 +22,14 @@ import math
 import os
 import resource
 import signal
-import sys
 import time
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gpytorch
 import torch
-from common import add_grid, add_plot, arguments, environment, in_process, markdown, resumed, save_figure, write
+from common import add_grid, add_plot, alone, arguments, environment, resumed, save_figure, show, write
 from gpytorch.kernels import MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import MultitaskGaussianLikelihood
 from sklearn.gaussian_process import GaussianProcessRegressor
@@ -242,15 +240,15 @@ def _resident() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / MEGABYTE
 
 
-def one_cell(options: argparse.Namespace) -> None:
-    """What such a process does: print the seconds and the memory of every step."""
-    warnings.simplefilter("ignore")
-    limit = int(options.memory * 2**30)
+def measure(
+    kind: str, method: str, size: int, rows: int, width: int, memory: float, time_limit: float
+) -> dict[str, Any]:
+    """The seconds and the memory of every step, in this process with limits on both."""
+    limit, seconds = int(memory * 2**30), math.ceil(time_limit)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-    seconds = math.ceil(options.time_limit)
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 5))
     torch.set_num_threads(1)
-    steps = METHODS[options.cell][options.method](options.size, options.rows, options.width)
+    steps = METHODS[kind][method](size, rows, width)
     result: dict[str, Any] = {"status": "ok"}
     start = _resident()
     for name, step in steps.items():
@@ -261,7 +259,7 @@ def one_cell(options: argparse.Namespace) -> None:
         lines = Path("/proc/self/status").read_text().splitlines()
         peak = next(float(line.split()[1]) * 1e3 / MEGABYTE for line in lines if line.startswith("VmHWM"))
         result[f"{name}_mb"] = peak * 1.024 - start
-    print(json.dumps(result))
+    return result
 
 
 def run(options: argparse.Namespace) -> None:
@@ -279,40 +277,14 @@ def run(options: argparse.Namespace) -> None:
             for size in sizes[kind][len(known) :] if method else []:
                 if known and known[-1]["status"] != "ok":
                     break
-                command = [sys.executable, __file__, "--cell", kind, "--method", method, "--size", str(size)]
-                command += ["--rows", str(rows[kind]), "--width", str(widths[kind]), "--memory", str(options.memory)]
-                command += ["--time-limit", str(options.time_limit)]
-                found = in_process(command, 20 * options.time_limit)
+                limits = options.memory, options.time_limit
+                what = kind, method, size, rows[kind], widths[kind]
+                found = alone(measure, *what, *limits, seconds=20 * options.time_limit)
                 if found["status"] == STOPPED:
                     found["status"] = f"over {options.time_limit:g} s"
                 known.append({"size": size, "load": os.getloadavg()[0], **found})
                 write(options.out, result)
-
-
-def _slope(records: list[dict[str, Any]], name: str) -> str:
-    known = [r for r in records if r.get(name, 0.0) > 0.0][-2:]
-    if len(known) < 2:
-        return ""
-    first, last = known
-    return f"{math.log(last[name] / first[name]) / math.log(last['size'] / first['size']):.2f}"
-
-
-def report(result: dict[str, Any]) -> None:
-    """Print processor seconds, megabytes and slopes."""
-    for kind, methods in result["cells"].items():
-        sizes = result["sizes"][kind]
-        print(f"\n{kind}: N = {result['rows'][kind]:,} ({result['exact_rows']:,} exact), D = {result['width'][kind]}")
-        for suffix, unit in (("", "processor seconds"), ("_mb", "MB")):
-            lines = []
-            for method, records in methods.items():
-                for step in STEPS:
-                    name = step + suffix
-                    if not any(name in r for r in records) and records[0]["status"] == "ok":
-                        continue
-                    cells = [f"{r[name]:.3g}" if name in r else r["status"] for r in records]
-                    cells += [""] * (len(sizes) - len(cells))
-                    lines.append([method, step, *cells, _slope(records, name)])
-            print(f"\n{markdown([unit, 'step', *(f'{size:,}' for size in sizes), 'slope'], lines)}")
+    show(result)
 
 
 def draw(result: dict[str, Any], out: Path) -> None:
@@ -341,19 +313,11 @@ def main() -> None:
     add_plot(parser)
     parser.add_argument("--memory", type=float, default=12.0, help="GiB of address space of a process")
     parser.add_argument("--time-limit", type=float, default=60.0, help="processor seconds for each process")
-    parser.add_argument("--cell", choices=METHODS, help=argparse.SUPPRESS)
-    for name, kind in (("--method", str), ("--size", int), ("--rows", int), ("--width", int)):
-        parser.add_argument(name, type=kind, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.cell:
-        one_cell(options)
-        return
-    if not options.plot:
-        run(options)
-    result = json.loads(options.out.read_text())
-    report(result)
     if options.plot:
-        draw(result, options.out)
+        draw(json.loads(options.out.read_text()), options.out)
+    else:
+        run(options)
 
 
 if __name__ == "__main__":

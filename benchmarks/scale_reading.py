@@ -8,9 +8,7 @@ row groups of 10^6, and what a fit with 1,024 features takes per row.
 
 from __future__ import annotations
 
-import json
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -25,7 +23,7 @@ import pyarrow.feather
 import pyarrow.parquet
 import torch
 import zarr
-from common import arguments, environment, in_process, write
+from common import alone, arguments, environment, write
 
 import rfgp
 from rfgp.data import ArraySource, ArrowSource, CsvSource, GridSource, ParquetSource, Source, sample
@@ -91,12 +89,12 @@ def measured(functions: dict[str, Callable[[], int]], repeats: int) -> list[dict
     ]
 
 
-def peak(path: str) -> None:
-    """Print the memory that a pass over a Parquet file adds to this process, in MB: the largest after any batch."""
+def peak(path: str) -> dict[str, float]:
+    """The memory that a pass over a Parquet file adds to this process, in MB: the largest after any batch."""
     before, largest, rows = anonymous_mb(), 0.0, 0
     for x, _ in ParquetSource(path, NAMES, "y"):
         largest, rows = max(largest, anonymous_mb()), rows + len(x)
-    print(json.dumps({"rows": rows, "added_mb": largest - before}))
+    return {"rows": rows, "added_mb": largest - before}
 
 
 def anonymous_mb() -> float:
@@ -112,12 +110,8 @@ def a_fit(width: int) -> rfgp.WeightSpaceGP:
 
 
 def main() -> None:
-    parser = arguments(__doc__, "scale_reading")
-    parser.add_argument("--peak", help="measure the memory of a pass over this file alone")
-    options = parser.parse_args()
+    options = arguments(__doc__, "scale_reading").parse_args()
     torch.set_num_threads(1)
-    if options.peak:
-        return peak(options.peak)
     rows, width, repeats = (20_000, 32, 1) if options.quick else (1_000_000, 1024, 5)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -134,12 +128,12 @@ def main() -> None:
             found += measured(
                 {f"fit, {width} features": lambda: int(a_fit(width).condition(few) is not None) * few.num_rows}, 1
             )
-        memory = in_process([sys.executable, __file__, "--peak", str(folder / "one.parquet")], 600.0)
+        memory = alone(peak, str(folder / "one.parquet"), seconds=600.0)
         more = folder / "more.parquet"
         with pa.parquet.ParquetWriter(more, pa.parquet.read_schema(folder / "one.parquet")) as writer:
             for _ in range(2 if options.quick else 10):
                 writer.write_table(pa.parquet.read_table(folder / "one.parquet"), row_group_size=rows)
-        memory_of_ten = in_process([sys.executable, __file__, "--peak", str(more)], 600.0)
+        memory_of_ten = alone(peak, str(more), seconds=600.0)
     for row in found:
         print(f"{row['what']:26s} {row['processor_mrows']:8.2f} M rows/s, by the clock {row['clock_mrows']:8.2f}")
     for result in (memory, memory_of_ten):

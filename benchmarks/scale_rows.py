@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +20,8 @@ import common
 import gpytorch
 import numpy as np
 import torch
+from gpytorch.means import ZeroMean
+from gpytorch_models import SVGP, ExactModel
 
 import rfgp
 from rfgp.linalg import add_gram_, row_chunks
@@ -150,43 +151,20 @@ def sklearn_ridge(path: str, count: int) -> dict[str, float]:
     return _timed(start)
 
 
-class Exact(gpytorch.models.ExactGP):
-    """GPyTorch's exact model."""
-
-    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
-        super().__init__(x, y, likelihood())
-        self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), exact_kernel()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def gpytorch_exact(path: str, count: int) -> dict[str, float]:
     """The prediction of GPyTorch's exact model at five points, by a Cholesky factor."""
     x, y = table(count)
-    model = Exact(x, y).eval()
+    model = ExactModel(x, y, likelihood(), exact_kernel(), ZeroMean()).eval()
     start = clocks()
     with torch.no_grad(), gpytorch.settings.max_cholesky_size(10**6):
         _ = model(rows(1, 5)[0]).variance
     return _timed(start)
 
 
-class Variational(gpytorch.models.ApproximateGP):
-    """GPyTorch's variational model."""
-
-    def __init__(self, points: torch.Tensor) -> None:
-        weights = gpytorch.variational.CholeskyVariationalDistribution(len(points))
-        super().__init__(gpytorch.variational.VariationalStrategy(self, points, weights))
-        self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), exact_kernel()
-
-    def forward(self, x: torch.Tensor) -> Any:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def gpytorch_svgp(path: str, count: int) -> dict[str, float]:
     """One epoch of GPyTorch's variational model in minibatches of 1,024 rows."""
     x, y = table(count)
-    model, noise = Variational(x[:256].clone()).train(), likelihood().train()
+    model, noise = SVGP(x[:256], exact_kernel(), mean=ZeroMean()).train(), likelihood().train()
     bound = gpytorch.mlls.VariationalELBO(noise, model, num_data=count)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     start = clocks()
@@ -252,12 +230,8 @@ def plot(out: Path) -> None:
 def main() -> None:
     parser = common.arguments(__doc__ or "", "scale_rows")
     common.add_plot(parser)
-    parser.add_argument("--one", nargs=3, metavar=("WORK", "ROWS", "FILE"), help="one measurement in this process")
     parser.add_argument("--most", type=int, default=10**6, help="no more rows than this")
     options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measure(options.one[0], int(options.one[1]), options.one[2])))
-        return
     if options.plot:
         plot(options.out)
         return
@@ -271,24 +245,11 @@ def main() -> None:
             path = Path(folder) / f"{count}.parquet"
             if work == "rfgp, Parquet":
                 write_table(path, count)
-            command = [sys.executable, "-W", "ignore", __file__, "--one", work, str(count), str(path)]
-            own[str(count)] = common.in_process(command, SECONDS)
+            own[str(count)] = common.alone(measure, work, count, str(path), seconds=SECONDS)
             path.unlink(missing_ok=True)
-            print(work, count, own[str(count)], flush=True)
             result["slopes"] = slopes(result["cells"])
             common.write(options.out, result)
-    header = ["method", "rows", "processor seconds", "microseconds a row", "MB", "to products"]
-    lines = [
-        [work, n, f"{c['seconds']:.3g}", f"{1e6 * c['seconds'] / int(n):.3g}", f"{c['mb']:.0f}", _ratio(c)]
-        for work, own in result["cells"].items()
-        for n, c in own.items()
-        if "seconds" in c
-    ]
-    print(common.markdown(header, lines))
-
-
-def _ratio(cell: dict[str, float]) -> str:
-    return f"{cell['to products']:.3g}" if "to products" in cell else ""
+    common.show(result)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import Any
 import common
 import gpytorch
 import torch
+from gpytorch_models import ExactModel
 
 import rfgp
 from rfgp.models.streams import Forgetting, LengthscaleBank, SlidingWindow
@@ -156,17 +157,6 @@ def powerplant(options: argparse.Namespace) -> tuple[torch.Tensor, torch.Tensor]
     return x, (y - y[:WINDOW].mean()) / y[:WINDOW].std()
 
 
-class Exact(gpytorch.models.ExactGP):
-    """GPyTorch's own."""
-
-    def __init__(self, x: torch.Tensor, y: torch.Tensor, likelihood: Any, kernel: Any, mean: Any) -> None:
-        super().__init__(x, y, likelihood)
-        self.covar_module, self.mean_module = kernel, mean
-
-    def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def learner(
     method: str, trained: Any, x: torch.Tensor, y: torch.Tensor, box: torch.Tensor
 ) -> tuple[Callable[[Any], Any], Callable[[Any, Any], None]]:
@@ -174,7 +164,7 @@ def learner(
     model = on_a_grid(trained, box) if "grid" in method else copy.deepcopy(trained)
     if method == "fantasies of GPyTorch":
         parts = model.likelihood, model.covar_module.exact_kernel, model.mean_module
-        known = [Exact(x, y, *parts).eval()]
+        known = [ExactModel(x, y, *parts).eval()]
 
         def learn(new: torch.Tensor, targets: torch.Tensor) -> None:
             if len(known[0].train_targets) >= MOST_FANTASIES:
@@ -285,15 +275,10 @@ def main() -> None:
         return
     warnings.simplefilter("ignore")
     size = 1_000 if options.quick else 10_000
-    result = common.resumed(options) | {"environment": common.environment()}
-    cells = result["cells"]
+    cells = []
 
     def measure(name: str, function: Callable[[], dict[str, Any]]) -> None:
-        if name not in cells:
-            cells[name] = function() | {"load": os.getloadavg()[0]}
-            common.write(options.out, result)
-            shown = {key: value for key, value in cells[name].items() if key not in ("losses", "differences")}
-            print(name, json.dumps(shown), flush=True)
+        cells.append((name, lambda: function() | {"load": os.getloadavg()[0]}))
 
     if "forgetting" in options.parts:
         measure("forgetting", lambda: forgetting(5_000 if options.quick else 50_000, 100))
@@ -312,6 +297,7 @@ def main() -> None:
                 name = f"drift, {products}, batches of {batch}, " + ("exchanges" if has_exchange else "no exchanges")
                 if not options.quick or batch == 100:
                     measure(name, lambda p=products, e=has_exchange, b=batch, t=total: drift(p, e, t, size, b))
+    common.run_cells(options, cells)
 
 
 if __name__ == "__main__":

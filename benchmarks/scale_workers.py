@@ -116,7 +116,7 @@ def main() -> None:
             assert cell["same bits"]
             result["cells"].append(cell)
             common.write(options.out, result)
-            print({name: value for name, value in cell.items() if name != "seconds"}, flush=True)
+    common.show(result)
 
 
 if __name__ == "__main__":

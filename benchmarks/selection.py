@@ -8,16 +8,17 @@ method that is predicted to be within a factor of two of the best is measured. P
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 import statistics
 import warnings
+from functools import partial
 
 import numpy as np
 import torch
-from common import add_data_dir, add_plot, arguments, environment, markdown, save_figure, write
+from common import add_data_dir, add_plot, arguments, run_cells, save_figure
 from gpytorch.kernels import MaternKernel, PolynomialKernel, RBFKernel
 from sklearn.datasets import load_digits
-from tqdm import tqdm
 
 import rfgp
 from rfgp.approximation.selection import best_method, rank_methods
@@ -95,18 +96,10 @@ def summary(found):
     return error, own, best, lowest, other, error <= 1.05 * lowest + 2.0 * (own**2 + other**2) ** 0.5
 
 
-def report(cells):
-    """Print one line per cell, and the count."""
-    rows, met, required = [], 0, 0
-    for key, found in cells.items():
-        name, kernel, width = key.split("/D=")[0].split("|")[0], key.split("|")[1].split("/D=")[0], key.split("/D=")[1]
-        error, own, best, lowest, other, is_met = summary(found)
-        if kernel != "poly 20":
-            met, required = met + is_met, required + 1
-        values = [f"{error:.4f} ± {own:.4f}", best, f"{lowest:.4f} ± {other:.4f}", f"{error / lowest:.3f}"]
-        rows.append([name, kernel, width, found["chosen"], *values, "yes" if is_met else "NO"])
-    print(markdown(["data", "kernel", "D", "auto", "error", "best", "error", "ratio", "within"], rows))
-    print(f"\nwithin 5 % + 2 standard errors of the best single method: {met} of {required} cells")
+def claims(result):
+    """In how many cells the choice is within 5 % and two standard errors of the best method."""
+    met = [summary(found)[-1] for found in result["cells"].values()]
+    return {"cells": len(met), "within": sum(met)}
 
 
 def draw(cells, out):
@@ -132,30 +125,27 @@ def draw(cells, out):
     save_figure(figure, out)
 
 
+def cells_of(options):
+    """What is measured: of every kernel and data set, three widths."""
+    for kernel_name, name in itertools.product(KERNELS, DATA[:1] if options.quick else DATA):
+        train, test = inputs(name, options.data_dir)
+        if kernel_name.startswith(("poly", "exp")):
+            train, test = (torch.nn.functional.normalize(rows, dim=-1) for rows in (train, test))
+        even = train.shape[-1] + train.shape[-1] % 2
+        for width in [even] if options.quick else sorted({even, 5 * even, 1024}):
+            exact, seeds = exact_kernel(kernel_name, train), 3 if options.quick else SEEDS
+            yield f"{name}|{kernel_name}/D={width}", partial(cell, exact, width, train, test, seeds)
+
+
 def main() -> None:
     parser = arguments(__doc__, "selection")
     add_data_dir(parser)
     add_plot(parser)
     options = parser.parse_args()
-    is_fresh = options.quick or not options.out.exists()
-    result = {"cells": {}} if is_fresh else json.loads(options.out.read_text())
-    if not options.plot:
-        result |= {"environment": environment(), "rows": ROWS, "test_rows": TEST_ROWS}
-        jobs = [(name, kernel) for kernel in KERNELS for name in (DATA[:1] if options.quick else DATA)]
-        warnings.simplefilter("ignore")
-        for name, kernel_name in tqdm(jobs):
-            train, test = inputs(name, options.data_dir)
-            if kernel_name.startswith(("poly", "exp")):
-                train, test = (torch.nn.functional.normalize(rows, dim=-1) for rows in (train, test))
-            even = train.shape[-1] + train.shape[-1] % 2
-            for width in sorted({even, 5 * even, 1024}):
-                key = f"{name}|{kernel_name}/D={width}"
-                if key in result["cells"] or (options.quick and width != even):
-                    continue
-                found = cell(exact_kernel(kernel_name, train), width, train, test, 3 if options.quick else SEEDS)
-                result["cells"][key] = found
-                write(options.out, result)
-    report(result["cells"])
+    warnings.simplefilter("ignore")
+    sizes = {"rows": ROWS, "test_rows": TEST_ROWS}
+    stored = json.loads(options.out.read_text()) if options.plot else None
+    result = stored or run_cells(options, cells_of(options), claims, **sizes)
     if options.plot or not options.quick:
         draw(result["cells"], options.out)
 

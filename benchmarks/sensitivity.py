@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 import gpytorch
 import numpy as np
 import torch
-from common import add_plot, arguments, environment, markdown, mean_and_error, resumed, save_figure, write
+from common import add_plot, arguments, mean_and_error, run_cells, save_figure
 from gpytorch.kernels import Kernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch_models import ExactModel
 from torch import Tensor
 from torch.distributions import Normal
 from torch.quasirandom import SobolEngine
@@ -76,17 +79,6 @@ def interactions(dim: int, smoothness: float | None) -> Kernel:
     return kernel
 
 
-class Exact(gpytorch.models.ExactGP):
-    """The exact model, whose parameters are learned: with few runs it costs less than features."""
-
-    def __init__(self, x: torch.Tensor, y: torch.Tensor, likelihood: GaussianLikelihood, kernel: Kernel) -> None:
-        super().__init__(x, y, likelihood)
-        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(), kernel
-
-    def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def calibrate(model: rfgp.WeightSpaceGP, kernel: Kernel, x: Tensor, y: Tensor) -> float:
     """Scale the prior and the noise until squares of standardized leave-one-out residuals have mean one.
 
@@ -114,7 +106,7 @@ def by_model(name: str, runs: int, seed: int, options: argparse.Namespace) -> di
     likelihood.noise = NOISE
     likelihood.raw_noise.requires_grad_(False)
     exact = interactions(len(limits), SMOOTHNESS[name])
-    trained = Exact(x, y, likelihood, exact)
+    trained = ExactModel(x, y, likelihood, exact)
     rfgp.fit(trained, max_evaluations=40, progress=False)
     width = options.num_features * len(exact.kernels)
     kernel = rfgp.approximate(exact, width, input_dim=len(limits), seed=seed)
@@ -155,22 +147,19 @@ def root_mean_square(values: list[list[float]], truth: list[float]) -> float:
     return float(np.sqrt(np.mean((np.array(values) - np.array(truth)) ** 2)))
 
 
-def report(result: dict[str, Any]) -> None:
-    """Print errors against runs, and the coverage of intervals."""
-    for name, (_, truth, _) in FUNCTIONS.items():
-        rows = []
-        for key, cell in result["cells"].items():
-            method, function, runs = key.split("/")
-            if function == name:
-                error = root_mean_square([entry["value"] for entry in cell], truth)
-                rows.append([method, runs, str(len(cell)), f"{error:.4f}", coverage_text(cell, truth)])
-        print(f"\n{name}")
-        print(
-            markdown(["method", "runs", "repetitions", "root mean squared error", "coverage of 95 % intervals"], rows)
-        )
-        cell = result["cells"].get(f"model/{name}/{RUNS}")
-        if cell:
-            print(f"Saltelli needs {runs_for_error(result, name):,.0f} runs for the error of a model of {RUNS}")
+def claims(result: dict[str, Any]) -> dict[str, Any]:
+    """Errors by method and runs, coverage of intervals, and the runs that Saltelli's estimator needs for our error."""
+    found: dict[str, Any] = {name: {} for name in FUNCTIONS}
+    for key, cell in result["cells"].items():
+        method, name, runs = key.split("/")
+        truth = FUNCTIONS[name][1]
+        found[name][f"{method}, {runs} runs"] = {"error": root_mean_square([one["value"] for one in cell], truth)}
+        if "below" in cell[0]:
+            found[name][f"{method}, {runs} runs"]["coverage"] = coverage(cell, truth)[0]
+    for name, errors in found.items():
+        if f"model, {RUNS} runs" in errors:
+            errors["Saltelli's runs for this error"] = runs_for_error(result, name)
+    return found
 
 
 def runs_for_error(result: dict[str, Any], name: str) -> float:
@@ -193,10 +182,6 @@ def coverage(cell: list[dict[str, Any]], truth: list[float], level: float = 0.95
     """
     known, edge = [k for k, value in enumerate(truth) if value > 0.0], 0.5 * (1.0 - level)
     return mean_and_error([float(np.mean([edge <= entry["below"][k] <= 1.0 - edge for k in known])) for entry in cell])
-
-
-def coverage_text(cell: list[dict[str, Any]], truth: list[float]) -> str:
-    return "" if "below" not in cell[0] else "{:.3f} ± {:.3f}".format(*coverage(cell, truth))
 
 
 def calibration(cell: list[dict[str, Any]], truth: list[float]) -> CalibrationCurve:
@@ -241,24 +226,25 @@ def main() -> None:
         draw(options)
         return
     torch.set_default_dtype(torch.float64)
-    result = resumed(options) | {"environment": environment(), "truth": {n: t for n, (_, t, _) in FUNCTIONS.items()}}
-    result["settings"] = {"num_features": options.num_features, "first_seed": FIRST_SEED}
     few, some, many = (2, 2, 2) if options.quick else (5, 20, options.repetitions)
     plan = [("Ishigami", RUNS, many), ("g-function", RUNS, some), ("Ishigami", 64, few), ("Ishigami", 96, few)]
     plan += [("g-function", 64, few)]
-    for name in FUNCTIONS:
-        for base in 2 ** np.arange(5, 7 if options.quick else 14):
-            key = f"saltelli/{name}/{base * (len(FUNCTIONS[name][2]) + 2)}"
-            if key not in result["cells"]:
-                seeds = range(2 if options.quick else 20)
-                result["cells"][key] = [by_saltelli(name, int(base), seed) for seed in seeds]
+    cells: list[tuple[str, Callable[[], Any]]] = []
+    for name, base in itertools.product(FUNCTIONS, (2 ** np.arange(5, 7 if options.quick else 14)).tolist()):
+        seeds = range(2 if options.quick else 20)
+        key = f"saltelli/{name}/{base * (len(FUNCTIONS[name][2]) + 2)}"
+        cells.append((key, lambda n=name, b=base, seeds=seeds: [by_saltelli(n, b, seed) for seed in seeds]))
     for name, runs, count in plan[:1] if options.quick else plan:
-        cell = result["cells"].setdefault(f"model/{name}/{runs}", [])
-        for seed in range(FIRST_SEED + len(cell), FIRST_SEED + count):
-            cell.append(by_model(name, runs, seed, options))
-            write(options.out, result)
-            print(name, runs, seed, f"{root_mean_square([cell[-1]['value']], FUNCTIONS[name][1]):.4f}", flush=True)
-    report(result)
+        seeds = range(FIRST_SEED, FIRST_SEED + count)
+        key = f"model/{name}/{runs}"
+        cells.append((key, lambda n=name, r=runs, seeds=seeds: [by_model(n, r, seed, options) for seed in seeds]))
+    run_cells(
+        options,
+        cells,
+        claims,
+        truth={name: truth for name, (_, truth, _) in FUNCTIONS.items()},
+        settings={"num_features": options.num_features, "first_seed": FIRST_SEED},
+    )
 
 
 if __name__ == "__main__":

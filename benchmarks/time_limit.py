@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import time
 import warnings
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import arguments, environment, markdown, write
+from common import arguments, run_cells
 
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 
@@ -61,7 +62,7 @@ def rows_of(table: Table) -> tuple[np.ndarray, np.ndarray]:
     return x, y[:, 0] if table.num_outputs == 1 else y
 
 
-def measured(table: Table, limit: float) -> dict[str, Any]:
+def fitted(table: Table, limit: float) -> dict[str, Any]:
     """The seconds of a fit, and the score on other rows."""
     x, y = rows_of(table)
     train, test = slice(table.num_rows), slice(table.num_rows, None)
@@ -81,6 +82,11 @@ def measured(table: Table, limit: float) -> dict[str, Any]:
     return found | {"evaluations": summary.evaluations, "message": summary.message}
 
 
+def claims(result: dict[str, Any]) -> dict[str, int]:
+    """How many fits took too long."""
+    return {"fits": len(result["cells"]), "too long": sum(not cell["holds"] for cell in result["cells"].values())}
+
+
 def main() -> None:
     parser = arguments(__doc__, "time_limit")
     parser.add_argument("--limits", nargs="+", type=float, default=[2.0, 5.0], help="default: 2 5")
@@ -89,19 +95,8 @@ def main() -> None:
     warnings.simplefilter("ignore")
     limits = [0.5] if options.quick else options.limits
     names = list(TABLES)[:1] if options.quick else [name for name in TABLES if options.only in name]
-    cells, table = {}, []
-    for name in names:
-        line = [name]
-        for limit in limits:
-            cell = cells[f"{name}|{limit:g}"] = measured(TABLES[name], limit)
-            mark = "" if cell["holds"] else " TOO LONG"
-            line.append(f"{cell['seconds']:.1f} s, {cell['score']:.3f}{mark}")
-            print(f"{name}, {limit:g} s: {line[-1]}, {cell['evaluations']} evaluations", flush=True)
-        table.append(line)
-    lines = markdown(["table", *(f"{limit:g} s" for limit in limits)], table)
-    print(f"\n{lines}\n\n{sum(not cell['holds'] for cell in cells.values())} of {len(cells)} fits took too long")
-    write(options.out, {"environment": environment(), "cells": cells})
-    options.out.with_suffix(".md").write_text(lines + "\n")
+    jobs = [(f"{name}|{limit:g}", partial(fitted, TABLES[name], limit)) for name in names for limit in limits]
+    run_cells(options, jobs, claims)
 
 
 if __name__ == "__main__":

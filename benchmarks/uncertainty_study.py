@@ -9,11 +9,12 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
-from common import arguments, environment, markdown, mean_and_error, resumed, write
+from common import arguments, mean_and_error, run_cells
 from scipy import stats
 from scipy.stats import qmc
 
@@ -180,7 +181,7 @@ def by_quadrature(simulator: Simulator) -> torch.Tensor:
     return torch.stack([torch.stack(first, -1), torch.stack([1.0 - variance(every - {k}) / whole for k in dims], -1)])
 
 
-def measured(name: str, runs: int, seed: int, known: dict[str, torch.Tensor]) -> dict[str, Any]:
+def studied(name: str, runs: int, seed: int, known: dict[str, torch.Tensor]) -> dict[str, Any]:
     """A study of a fresh Latin hypercube design."""
     simulator = SIMULATORS[name]
     function, (low, high) = simulator.function, np.array(simulator.box).T
@@ -223,31 +224,43 @@ def _inside(low: torch.Tensor, value: torch.Tensor, high: torch.Tensor) -> torch
     return ((low - tiny <= value) & (value <= high + tiny)).double().mean()
 
 
+def studies(name: str, runs: int, designs: int, num_points: int) -> list[dict[str, Any]]:
+    """Studies of several designs."""
+    known = truth(name, num_points)
+    return [studied(name, runs, seed, known) for seed in range(designs)]
+
+
+COLUMNS = {
+    "error": "relative_error",
+    "coverage": "coverage",
+    "index error": "index_error",
+    "indices inside": "indices_inside",
+    "quantiles inside": "quantiles_inside",
+    "index width": "index_width",
+}
+"""What is shown, and what cells call it."""
+
+
+def claims(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Means and standard errors over designs, and median seconds, of every simulator and number of runs."""
+    return {
+        name: {"seconds": float(np.median([cell["seconds"] for cell in cells]))}
+        | {key: mean_and_error([float(np.mean(cell[own])) for cell in cells]) for key, own in COLUMNS.items()}
+        for name, cells in result["cells"].items()
+    }
+
+
 def main() -> None:
     parser = arguments(__doc__, "uncertainty_study")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    result = resumed(options)
-    result.setdefault("cells", {})
-    for name, simulator in SIMULATORS.items():
-        known = truth(name, 2**12 if options.quick else 2**20)
-        for runs in (40,) if options.quick else simulator.sizes:
-            cells = result["cells"].setdefault(f"{name}, {runs} runs", [])
-            for seed in range(len(cells), 1 if options.quick else simulator.designs):
-                cells.append(measured(name, runs, seed, known))
-                result["environment"] = environment()
-                write(options.out, result)
-    header = ["simulator", "seconds", "output error / sd", "coverage", "index error", "inside", "quantiles", "width"]
-    rows = []
-    for name, cells in result["cells"].items():
-        columns = [[float(np.mean(cell[key])) for cell in cells] for key in ("relative_error", "coverage")]
-        columns += [
-            [cell[key] for cell in cells]
-            for key in ("index_error", "indices_inside", "quantiles_inside", "index_width")
-        ]
-        shown = ["{:.4f} ± {:.4f}".format(*mean_and_error(column)) for column in columns]
-        rows.append([name, f"{np.median([cell['seconds'] for cell in cells]):.1f}", *shown])
-    print(markdown(header, rows))
+    points = 2**12 if options.quick else 2**20
+    cells = [
+        (f"{name}, {runs} runs", partial(studies, name, runs, 1 if options.quick else simulator.designs, points))
+        for name, simulator in SIMULATORS.items()
+        for runs in ((40,) if options.quick else simulator.sizes)
+    ]
+    run_cells(options, cells, claims)
 
 
 if __name__ == "__main__":

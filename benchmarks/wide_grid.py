@@ -9,14 +9,13 @@ a run that was ended goes on after those that its file has.
 from __future__ import annotations
 
 import json
-import sys
 import time
 from typing import Any
 
 import fourier_grid
 import gpytorch
 import torch
-from common import arguments, environment, in_process, markdown, write
+from common import alone, arguments, environment, show, write
 
 import rfgp
 
@@ -60,28 +59,30 @@ def case(method: str, num_features: int, num_rows: int) -> dict[str, Any]:
     }
 
 
+def claims(result: dict[str, Any]) -> dict[str, Any]:
+    """Error, coverage, and seconds of fit and predictions, by method and number of features."""
+    return {
+        f"{case['method']}; {case['features']:,} features": {
+            "rmse": case["rmse"],
+            "coverage": case["coverage_95"],
+            "seconds": case["fit_seconds"] + case["predict_seconds"],
+        }
+        for case in result["cases"]
+        if "rmse" in case
+    }
+
+
 def main() -> None:
-    parser = arguments(__doc__, "wide_grid")
-    parser.add_argument("--case", nargs=3, metavar=("METHOD", "FEATURES", "ROWS"), help="one case, as JSON")
-    options = parser.parse_args()
-    if options.case is not None:
-        method, num_features, num_rows = options.case
-        print(json.dumps(case(method, int(num_features), int(num_rows))))
-        return
+    options = arguments(__doc__, "wide_grid").parse_args()
     cases = (("fourier_grid", 4501), ("landmarks", 64)) if options.quick else CASES
     num_rows = QUICK_ROWS if options.quick else NUM_ROWS
     rows = json.loads(options.out.read_text())["cases"] if options.out.exists() and not options.quick else []
     for method, num_features in cases[len(rows) :]:
-        command = [sys.executable, __file__, "--case", method, str(num_features), str(num_rows)]
-        rows.append({"asked": f"{method}, {num_features}", **in_process(command, SECONDS)})
-        write(options.out, {"environment": environment(), "cases": rows})
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    table = [[name, *(_text(row.get(name, "")) for row in rows)] for name in names[1:]]
-    print(markdown(["", *(row["asked"] for row in rows)], table))
-
-
-def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+        found = alone(case, method, num_features, num_rows, seconds=SECONDS)
+        rows.append({"asked": f"{method}, {num_features}", **found})
+        result = {"environment": environment(), "cases": rows}
+        write(options.out, result | {"claims": claims(result)})
+    show({"cases": rows})
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "myst_nb",
     "mathml",
+    "measured",
     "rooms",
     "reference_pages",
     "tutorial_pages",

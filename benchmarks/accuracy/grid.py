@@ -35,13 +35,19 @@ def grid_arguments(description: str, name: str) -> argparse.ArgumentParser:
     return parser
 
 
-def measure(options: argparse.Namespace, modules: Sequence[tuple[ModuleType, str]], repeated: float = math.inf) -> None:
+def measure(
+    options: argparse.Namespace,
+    modules: Sequence[tuple[ModuleType, str]],
+    repeated: float = math.inf,
+    is_of_commit: bool = True,
+) -> None:
     """Measure the cells that are missing, the first split of all first.
 
     :param modules: of methods, each with its interpreter.
     :param repeated: processor seconds of the first split above which it stands for all.
+    :param is_of_commit: whether cells of another commit are measured again.
     """
-    result = resumed(options)
+    result = resumed(options, is_of_commit)
     where = [] if options.data_dir is None else ["--data-dir", str(Path(options.data_dir).resolve())]
     where += [] if options.rows is None else ["--rows", str(options.rows)]
     os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

@@ -18,13 +18,8 @@ from gpytorch.kernels import (
     ScaleKernel,
 )
 from gpytorch.likelihoods import DirichletClassificationLikelihood, GaussianLikelihood, SoftmaxLikelihood
-from gpytorch.variational import (
-    CholeskyVariationalDistribution,
-    IndependentMultitaskVariationalStrategy,
-    MeanFieldVariationalDistribution,
-    NNVariationalStrategy,
-    VariationalStrategy,
-)
+from gpytorch.variational import MeanFieldVariationalDistribution, NNVariationalStrategy
+from gpytorch_models import SVGP, ExactModel
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 from torch import Tensor
@@ -42,33 +37,6 @@ def gpytorch_kernel(name: str, dim: int, batch: torch.Size = ONE) -> Kernel:
     )
     base.lengthscale = 0.5 * dim**0.5
     return ScaleKernel(base, batch_shape=batch)
-
-
-class Exact(gpytorch.models.ExactGP):
-    """GPyTorch's exact model with any kernel, a batch of models for classes."""
-
-    def __init__(self, x: Tensor, y: Tensor, likelihood: gpytorch.likelihoods.Likelihood, kernel: Kernel) -> None:
-        super().__init__(x, y, likelihood)
-        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(batch_shape=y.shape[:-1]), kernel
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """The prior at x."""
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
-class Variational(gpytorch.models.ApproximateGP):
-    """GPyTorch's SVGP of one output, or of as many as there are classes."""
-
-    def __init__(self, inducing: Tensor, kernel: Kernel, num_classes: int) -> None:
-        batch = torch.Size([num_classes] if num_classes else [])
-        distribution = CholeskyVariationalDistribution(inducing.shape[-2], batch_shape=batch)
-        strategy = VariationalStrategy(self, inducing.expand(*batch, -1, -1).clone(), distribution)
-        super().__init__(IndependentMultitaskVariationalStrategy(strategy, num_classes) if num_classes else strategy)
-        self.mean_module, self.covar_module = gpytorch.means.ConstantMean(batch_shape=batch), kernel
-
-    def forward(self, x: Tensor) -> MultivariateNormal:
-        """The prior at x."""
-        return MultivariateNormal(self.mean_module(x), self.covar_module(x))
 
 
 class Neighbors(gpytorch.models.ApproximateGP):
@@ -100,7 +68,7 @@ def softmax_average(mean: Tensor, variance: Tensor) -> np.ndarray:
     return (mean + variance.sqrt() * draws).softmax(-2).mean(0).mT.double().numpy()
 
 
-def train_and_predict(model: Exact, likelihood: gpytorch.likelihoods.Likelihood, rows: Rows, steps: int) -> Points:
+def train_and_predict(model: ExactModel, likelihood: gpytorch.likelihoods.Likelihood, rows: Rows, steps: int) -> Points:
     """Adam at learning rate .1 on the marginal likelihood, and predictions in chunks; Cholesky factors throughout."""
     x, y = model.train_inputs[0], model.train_targets
     evidence = gpytorch.mlls.ExactMarginalLogLikelihood(likelihood, model)
@@ -134,11 +102,11 @@ def exact(rows: Rows, count: int, steps: int) -> Points:
     kernel = gpytorch_kernel(rows.kernel, x.shape[-1], batch).double()
     if not rows.num_classes:
         likelihood = GaussianLikelihood().double()
-        return train_and_predict(Exact(x, y, likelihood, kernel), likelihood, rows, steps)
+        return train_and_predict(ExactModel(x, y, likelihood, kernel), likelihood, rows, steps)
     likelihood = DirichletClassificationLikelihood(y, learn_additional_noise=True).double()
     targets = likelihood.transformed_targets.double()
     kernel.outputscale = torch.full(batch, float(targets.var()))
-    return train_and_predict(Exact(x, targets, likelihood, kernel), likelihood, rows, steps)
+    return train_and_predict(ExactModel(x, targets, likelihood, kernel), likelihood, rows, steps)
 
 
 def sgpr(rows: Rows, inducing: int = 512, steps: int = 60) -> Points:
@@ -146,7 +114,7 @@ def sgpr(rows: Rows, inducing: int = 512, steps: int = 60) -> Points:
     x, y, likelihood = torch.from_numpy(rows.x), torch.from_numpy(rows.y), GaussianLikelihood().double()
     kernel = gpytorch_kernel(rows.kernel, x.shape[-1]).double()
     kernel = InducingPointKernel(kernel, random_rows(x, inducing), likelihood)
-    return train_and_predict(Exact(x, y, likelihood, kernel), likelihood, rows, steps)
+    return train_and_predict(ExactModel(x, y, likelihood, kernel), likelihood, rows, steps)
 
 
 def svgp(rows: Rows, rate: float, inducing: int, epochs: tuple[int, ...], batch: int = 256) -> Points:
@@ -155,7 +123,7 @@ def svgp(rows: Rows, rate: float, inducing: int, epochs: tuple[int, ...], batch:
     x, test_x = torch.from_numpy(rows.x).float(), torch.from_numpy(rows.test_x).float()
     y = torch.from_numpy(rows.y) if rows.num_classes else torch.from_numpy(rows.y).float()
     latents = torch.Size([rows.num_classes] if rows.num_classes else [])
-    model = Variational(random_rows(x, inducing), gpytorch_kernel(rows.kernel, x.shape[-1], latents), rows.num_classes)
+    model = SVGP(random_rows(x, inducing), gpytorch_kernel(rows.kernel, x.shape[-1], latents), rows.num_classes)
     is_classes = bool(rows.num_classes)
     softmax = SoftmaxLikelihood(num_classes=rows.num_classes, mixing_weights=False) if is_classes else None
     likelihood = GaussianLikelihood() if softmax is None else softmax

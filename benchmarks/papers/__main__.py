@@ -29,9 +29,6 @@ def run(script: str, options: Options) -> None:
 def show(script: str, path: Path) -> None:
     """Print what is printed and what we get."""
     result = json.loads(path.read_text())
-    report = getattr(table.module(script), "report", None)
-    if report is not None:
-        report(result)
     for item in ITEMS:
         if item.script == script:
             found = table.claims(item, result)

@@ -36,7 +36,7 @@ from rfgp.kernels import ConstantCovariance, CurlFreeKernel, DecomposableKernel
 from rfgp.models import VectorLeastSquares
 from rfgp.study import plots
 
-from ..common import add_grid, environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
+from ..common import add_grid, environment, mean_and_error, resumed, save_figure, write
 from .item import Claim, Options
 
 GRID = (1e-12, 1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3)
@@ -226,31 +226,6 @@ def line(result: dict[str, Any], setting: str, kind: str, rows: int | None, freq
 
 def kinds(setting: str) -> tuple[str, ...]:
     return KINDS[int(setting.startswith("quadratic")) :]
-
-
-def shown(setting: str, values: list[float]) -> str:
-    """R^2, or 1 - R^2 where it is close to 1."""
-    return plus_minus([1.0 - value for value in values]) if setting.startswith("quadratic") else plus_minus(values)
-
-
-def report(result: dict[str, Any]) -> None:
-    """A table per setting against D, and one against N."""
-    for setting in SETTINGS:
-        name = "1 - R^2" if setting.startswith("quadratic") else "R^2"
-        for title, rows, frequencies in (
-            (f"against D at N = {FIXED_ROWS}", FIXED_ROWS, None),
-            (f"against N at D = {FIXED_FREQUENCIES}", None, str(FIXED_FREQUENCIES)),
-            ("against N, exact", None, "exact"),
-        ):
-            lines = {kind: line(result, setting, kind, rows, frequencies) for kind in kinds(setting)}
-            xs = sorted({x for own in lines.values() for x in own.x})
-            table = []
-            for kind, own in lines.items():
-                known = dict(zip(own.x, own.r2, strict=True))
-                table.append([kind, *[shown(setting, known[x]) if x in known else "" for x in xs]])
-            if xs:
-                print(f"\n{setting}: {name} {title}\n")
-                print(markdown(["kernel", *map(str, xs)], table))
 
 
 def add_line(ax: Any, x: list[int], values: list[list[float]], **style: Any) -> None:

@@ -26,7 +26,7 @@ from rfgp.kernels import ConstantCovariance, DecomposableKernel, GraphLaplacianC
 from rfgp.models import WeightSpaceGP
 from rfgp.study import plots
 
-from ..common import environment, markdown, mean_and_error, resumed, save_figure, write
+from ..common import environment, mean_and_error, resumed, save_figure, write
 from .item import Claim, Options
 
 ROWS = (50, 100, 200, 400, 800, 3200)
@@ -106,29 +106,6 @@ def errors(result, method, x, y, count, seed, width, evaluations):
         model.condition(*data[:2])
         error = (model.posterior(data[2]).mean - data[3]).square().mean(0) / data[3].var(0)
     return (100.0 * error).tolist()
-
-
-def report(result):
-    """Print the table beside B's."""
-    rows = []
-    for count in result["rows"]:
-        runs = {m: [sum(v) / len(v) for v in result["cells"][f"{m}/{count}"]] for m in METHODS}
-        p = scipy.stats.ttest_rel(runs["independent"], runs["Laplacian"]).pvalue
-        shown = ["{:.3f} ± {:.3f}".format(*mean_and_error(runs[m])) for m in METHODS]
-        published = ["{:.3f} ± {:.3f}".format(*pair) for pair in SARCOS[count][:2]]
-        rows.append([f"{count} x 8", *shown, f"{100 * p:.2g}%", *published, SARCOS[count][2]])
-    header = ["N", "independent, nMSE %", "Laplacian, nMSE %", "p", "B: independent", "B: Laplacian", "B: p"]
-    print(markdown(header, rows))
-    print("\nkappa:", {count: softplus(p["strength"]) for count, p in laplacian_parameters(result).items()})
-    print("lengthscale:", {count: softplus(p["lengthscale"]) for count, p in laplacian_parameters(result).items()})
-
-
-def laplacian_parameters(result):
-    """The raw parameters of the Laplacian models by their last names."""
-    return {
-        count: {name.rsplit("raw_", 1)[-1]: value for name, value in values.items()}
-        for count, values in result["parameters"]["Laplacian"].items()
-    }
 
 
 def softplus(raw):

@@ -29,7 +29,7 @@ from rfgp.kernels import CurlFreeKernel, DivergenceFreeKernel
 from rfgp.models import VectorLeastSquares
 from rfgp.study import plots
 
-from ..common import add_grid, environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
+from ..common import add_grid, environment, mean_and_error, resumed, save_figure, write
 from .item import Claim, Options
 
 KERNELS = {"curl-free": CurlFreeKernel, "divergence-free": DivergenceFreeKernel}
@@ -142,61 +142,6 @@ def measure(options: Options) -> dict[str, Any]:
 def values(result: dict[str, Any], table: int, key: str, part: str | None = None) -> list[float]:
     """What all runs have measured for a cell of a table."""
     return [run[key] if part is None else run[key][part] for run in result["cells"][f"table {table}"].values()]
-
-
-def report_kernels(result: dict[str, Any]) -> None:
-    """Table 1, the ratios to the printed means, and the claims."""
-    rows, ratios, pairs = [], [], []
-    for name in KERNELS:
-        for measure in MEASURES:
-            printed = PRINTED.get(f"{name}/{measure}")
-            row = [name, measure]
-            for i, frequencies in enumerate(FREQUENCIES[1]):
-                found = values(result, 1, f"{name}/{measure}/{frequencies}")
-                cell = plus_minus(found)
-                if printed is not None:
-                    ratios.append(statistics.mean(found) / printed[i][0])
-                    cell += f" (printed {printed[i][0]}, ratio {ratios[-1]:.2f})"
-                row.append(cell)
-            rows.append(row)
-        for frequencies in FREQUENCIES[1]:
-            bounded, unbounded = (values(result, 1, f"{name}/{m}/{frequencies}") for m in ("bounded", "unbounded"))
-            pairs.append(mean_and_error([u - b for b, u in zip(bounded, unbounded, strict=True)]))
-    print("Table 1: relative Frobenius error, mean ± standard error\n")
-    print(markdown(["kernel", "features", *[f"D = {d}" for d in FREQUENCIES[1]]], rows))
-    print(f"\nours / printed: {min(ratios):.2f} to {max(ratios):.2f} (wanted 0.7 to 1.4)")
-    print(f"bounded below unbounded: {sum(difference > 0 for difference, _ in pairs)} of {len(pairs)} pairs,")
-    print("by so many standard errors of the difference:", ", ".join(f"{d / e:.1f}" for d, e in pairs))
-
-
-def report_field(result: dict[str, Any]) -> None:
-    """Table 2 with means and medians, the ratios to the printed means, and the claims."""
-    rows = []
-    for name in ("exact", *MEASURES):
-        for i, frequencies in enumerate(FREQUENCIES[2]):
-            everywhere, test = (values(result, 2, f"{name}/{frequencies}", part) for part in ("all", "test"))
-            printed = PRINTED_FIELD[name][i][0] if name in PRINTED_FIELD else None
-            shown = ["", ""] if printed is None else [f"{printed}", f"{printed / statistics.mean(test):.2f}"]
-            medians = [f"{statistics.median(part):.3g}" for part in (test, everywhere)]
-            means = [plus_minus(part) for part in (test, everywhere)]
-            rows.append([name, str(frequencies), means[0], medians[0], *shown, means[1], medians[1]])
-    print("\nTable 2: RMSE of the reconstructed field, mean ± standard error\n")
-    header = ["features", "D", "held out", "median", "printed", "printed / held out", "all points", "median"]
-    print(markdown(header, rows))
-    for frequencies in FREQUENCIES[2]:
-        bounded, unbounded = (values(result, 2, f"{m}/{frequencies}", "test") for m in ("bounded", "unbounded"))
-        wins = sum(b < u for b, u in zip(bounded, unbounded, strict=True))
-        ratios = [average(unbounded) / average(bounded) for average in (statistics.mean, statistics.median)]
-        print(
-            f"D = {frequencies}: unbounded / bounded {ratios[0]:.2f} (means), {ratios[1]:.2f} (medians); bounded is "
-            f"better in {wins} of {len(bounded)} runs"
-        )
-
-
-def report(result: dict[str, Any]) -> None:
-    """Both tables, with the measures that M does not have."""
-    report_kernels(result)
-    report_field(result)
 
 
 def draw(result: dict[str, Any], out: Any) -> None:

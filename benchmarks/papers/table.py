@@ -74,10 +74,3 @@ def write_all() -> None:
     lines = rows()
     README.write_text(as_readme(lines), encoding="utf-8")
     PAGE.write_text(as_csv(lines), encoding="utf-8")
-
-
-def is_written() -> bool:
-    """Whether both tables say what the stored results say."""
-    lines = rows()
-    texts = (README.read_text(encoding="utf-8"), PAGE.read_text(encoding="utf-8"))
-    return texts == (as_readme(lines), as_csv(lines))

@@ -14,6 +14,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import gpytorch
@@ -141,6 +142,7 @@ def test_scores(model: Any, x: Tensor, y: Tensor) -> tuple[float, float]:
 def train(name: str, options: Settings, data: tuple[Tensor, ...]) -> dict[str, Any]:
     """Test scores at checkpoints, whose processor seconds grow by a factor."""
     x, y, x_test, y_test = data
+    make(name, options, x).loss(x[:10], y[:10], 10).backward()  # what only the first call takes
     start = time.process_time()
     model = make(name, options, x)
     optimizer = torch.optim.Adam(model.parameters(), lr=options.rate)
@@ -188,22 +190,8 @@ def draw(result: dict[str, Any], out: Any) -> None:
 def measure(options: Options) -> dict[str, Any]:
     settings = QUICK if options.quick else Settings()
     data = unit_rows("mnist", options)
-    result = common.resumed(options)
-    if result.get("settings") != asdict(settings):
-        result = {"environment": common.environment(), "settings": asdict(settings), "cells": {}}
-    for name in (*FEATURES, SVGP):
-        make(name, settings, data[0]).loss(data[0][:10], data[1][:10], 10).backward()  # what only the first call takes
-        if name not in result["cells"]:
-            result["cells"][name] = train(name, settings, data)
-            common.write(options.out, result)
-    return result
-
-
-def report(result: dict[str, Any]) -> None:
-    """All methods at the end, landmarks and SVGP included."""
-    last = {name: cell["points"][-1] for name, cell in result["cells"].items()}
-    rows = [[name, f"{100 * p['error']:.1f} %", f"{p['mnll']:.3f}", str(p["steps"])] for name, p in last.items()]
-    print(common.markdown(["method", "test error", "MNLL", "steps"], rows))
+    cells = [(name, partial(train, name, settings, data)) for name in (*FEATURES, SVGP)]
+    return common.run_cells(options, cells, settings=asdict(settings))
 
 
 def claims(result: dict[str, Any]) -> list[Claim]:

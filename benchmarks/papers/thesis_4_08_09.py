@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from gpytorch.kernels import PolynomialKernel, ScaleKernel
-from tqdm import tqdm
 
 import rfgp
 from rfgp.diagnostics import classification_mnll, error_rate, exact_posterior, kl_divergence, relative_frobenius_error
@@ -21,7 +21,7 @@ from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
 from rfgp.study import plots
 
-from ..common import environment, mean_and_error, resumed, save_figure, write
+from ..common import mean_and_error, run_cells, save_figure
 from .data import unit_rows
 from .item import Claim, Options
 
@@ -84,20 +84,20 @@ def measure(options: Options) -> dict[str, Any]:
     num_exact, num_points = (100, 50) if options.quick else (5000, 1000)
     data = unit_rows("mnist", options)
     widths = {64: 1} if options.quick else {512: 2, 1024: 2, 2048: 2} | ({4096: 2} if options.full else {})
-    result = resumed(options)
-    result |= {"environment": environment(), "alpha_epsilon": ALPHA, "kl_rows": num_exact, "kl_points": num_points}
-    jobs = [(w, p, m, s) for w, seeds in widths.items() for p in (3, 6) for m in METHODS for s in range(seeds)]
-    references = {}
-    for width, power, method, seed in tqdm(jobs, disable=options.quick):
-        key = f"{power}/{method}/{width}/{seed}"
-        if key in result["cells"]:
-            continue
+    reference = cache(lambda power: reference_posterior(exact_kernel(power, data[1]), data, num_exact, num_points))
+
+    def cell(power: int, method: str, width: int, seed: int) -> dict[str, float]:
         exact = exact_kernel(power, data[1])
-        if power not in references:
-            references[power] = reference_posterior(exact, data, num_exact, num_points)
-        result["cells"][key] = scores(exact, method, width, seed, data, references[power], num_exact, num_points)
-        write(options.out, result)
-    return result
+        return scores(exact, method, width, seed, data, reference(power), num_exact, num_points)
+
+    cells = [
+        (f"{power}/{method}/{width}/{seed}", partial(cell, power, method, width, seed))
+        for width, seeds in widths.items()
+        for power in (3, 6)
+        for method in METHODS
+        for seed in range(seeds)
+    ]
+    return run_cells(options, cells, alpha_epsilon=ALPHA, kl_rows=num_exact, kl_points=num_points)
 
 
 MEASURES = {

@@ -12,11 +12,11 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-import gpytorch
 import numpy as np
 import torch
 from gpytorch.kernels import RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ZeroMean
 from tqdm import tqdm
 
 import rfgp
@@ -25,30 +25,19 @@ from rfgp.diagnostics.exact import independent_normal
 from rfgp.models import LocalizedMaclaurinGP, WeightSpaceGP
 from rfgp.study import plots
 
-from ..common import environment, markdown, mean_and_error, save_figure
+from ..common import environment, mean_and_error, save_figure
+from ..gpytorch_models import ExactModel
 from .item import Claim, Options
 
 TOY_FEATURES = 10
 METHODS = ("fourier", "fourier_hadamard", "optimized_maclaurin")
 
 
-class ExactModel(gpytorch.models.ExactGP):
-    """A zero-mean model with a scaled Gaussian kernel."""
-
-    def __init__(self, x, y, likelihood):
-        super().__init__(x, y, likelihood)
-        self.mean_module = gpytorch.means.ZeroMean()
-        self.covar_module = ScaleKernel(RBFKernel())
-
-    def forward(self, x):
-        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
-
-
 def trained(x, y, rows=1500, fixed=None):
     """Kernel and likelihood of largest evidence on some rows; lengthscale and noise may be fixed."""
     some = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))[:rows]
     likelihood = GaussianLikelihood().double()
-    model = ExactModel(x[some], y[some], likelihood).double()
+    model = ExactModel(x[some], y[some], likelihood, ScaleKernel(RBFKernel()), ZeroMean()).double()
     if fixed is not None:
         model.covar_module.base_kernel.lengthscale, likelihood.noise = fixed
         model.covar_module.base_kernel.requires_grad_(False)
@@ -161,34 +150,6 @@ def grouped(runs, keys):
     for run in runs:
         groups.setdefault(tuple(run[key] for key in keys), []).append(run)
     return groups
-
-
-def report(result):
-    """Print the tables and the claim."""
-    names = list(result["toy"][0]["kl"])
-    print("Sinc toy, ten features: KL to the exact model\n")
-    rows = [
-        [f"{case['frequency']:g}", f"{case['lengthscale']:.2f}", *[f"{case['kl'][name]:.3g}" for name in names]]
-        for case in result["toy"]
-    ]
-    print(markdown(["frequency", "lengthscale", *names], rows))
-    short = result["toy"][0]["kl"]
-    ratios = {name: short[name] / short["Maclaurin"] for name in names if name.startswith("localized")}
-    print("\nlocalized / plain at the short lengthscale (at most 0.1):", {k: round(v, 3) for k, v in ratios.items()})
-    for name, data in result["data"].items():
-        print(
-            f"\n{name}: lengthscale {data['lengthscale']:.2f}, median distance {data['median_distance']:.2f}, "
-            f"exact RMSE {data['exact_rmse']:.4f}\n"
-        )
-        rows = []
-        for (method, width, threshold), runs in sorted(
-            grouped(data["runs"], ("method", "width", "threshold")).items(), key=str
-        ):
-            kl, rmse = (mean_and_error([run[key] for run in runs]) for key in ("kl", "rmse"))
-            centers = f"{statistics.fmean(run['centers'] for run in runs):.0f}"
-            shown = "" if threshold is None else f"{threshold:g}"
-            rows.append([method, str(width), shown, centers, f"{kl[0]:.4g} ± {kl[1]:.2g}", f"{rmse[0]:.4f}"])
-        print(markdown(["method", "D", "threshold", "centers", "KL", "RMSE"], rows))
 
 
 def draw(result, out):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import defaultdict
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,13 @@ from typing import Any
 import torch
 from gpytorch.kernels import PolynomialKernel, ScaleKernel
 from torch import Tensor
-from tqdm import tqdm
 
 import rfgp
 from rfgp.diagnostics import relative_frobenius_error
 from rfgp.features import SphericalFourier
 from rfgp.study import datasets, plots
 
-from ..common import environment, markdown, mean_and_error, plus_minus, resumed, save_figure, write
+from ..common import mean_and_error, run_cells, save_figure
 from .item import Claim, Options
 
 A = 4.0
@@ -72,22 +72,27 @@ def fit_errors(dim: int, degree: int) -> dict[str, float]:
     return {name: SphericalFourier(dim, 2, degree, A, kind).fit_error for name, kind in variants.items()}
 
 
+@torch.no_grad()
 def measure(options: Options) -> dict[str, Any]:
     num_seeds, degrees = (2, (10,)) if options.quick else (3, (10, 20))
-    result = resumed(options) | {"environment": environment(), "a": A, "seeds": num_seeds, "fit_errors": {}}
-    for name in ("digits",) if options.quick else ("letter", "mnist"):
-        data = load(name, options)
-        dim = data[1].shape[-1]
-        result["rows"] = len(data[1])
-        result["fit_errors"] |= {f"{name}/{degree}": fit_errors(dim, degree) for degree in degrees}
-        factors = (1,) if options.quick else (1, 3, 5)
-        for degree, factor, method in tqdm(list(product(degrees, factors, METHODS)), desc=name, disable=options.quick):
-            key = f"{name}/{degree}/{method}/{factor * dim}"
-            if key not in result["cells"]:
-                with torch.no_grad():
-                    result["cells"][key] = errors(method, degree, factor * dim, data, num_seeds)
-                write(options.out, result)
-    return result
+    factors = (1,) if options.quick else (1, 3, 5)
+    data = {name: load(name, options) for name in (("digits",) if options.quick else ("letter", "mnist"))}
+    dims = {name: rows[1].shape[-1] for name, rows in data.items()}
+    cells = [
+        (
+            f"{name}/{degree}/{method}/{factor * dims[name]}",
+            partial(errors, method, degree, factor * dims[name], data[name], num_seeds),
+        )
+        for name, degree, factor, method in product(data, degrees, factors, METHODS)
+    ]
+    return run_cells(
+        options,
+        cells,
+        a=A,
+        seeds=num_seeds,
+        fit_errors={f"{name}/{degree}": fit_errors(dims[name], degree) for name in data for degree in degrees},
+        rows=max(len(rows[1]) for rows in data.values()),
+    )
 
 
 Panels = dict[tuple[str, str], dict[str, dict[int, list[float]]]]
@@ -100,26 +105,6 @@ def panels(result: dict[str, Any]) -> Panels:
         name, degree, method, width = key.split("/")
         found[name, degree][method][int(width)] = values
     return found
-
-
-def report(result: dict[str, Any]) -> None:
-    """Print the errors, then in how many cells the ordering is that of the thesis."""
-    measured = panels(result)
-    for (name, degree), methods in measured.items():
-        widths = sorted(methods[METHODS[0]])
-        rows = [[method, *(plus_minus(methods[method][width]) for width in widths)] for method in METHODS]
-        fits = ", ".join(f"{kind} {value:.2g}" for kind, value in result["fit_errors"][f"{name}/{degree}"].items())
-        print(f"\n{name}, degree {degree}; fit error of SRF: {fits}\n")
-        print(markdown(["method", *(f"D = {width:,}" for width in widths)], rows))
-    print()
-    print(markdown(["method", "against", "smaller error in", "geometric mean of the ratios"], orderings(measured)))
-
-
-def orderings(measured: Panels) -> list[list[str]]:
-    rows = []
-    for method, other, wins, total, mean in compared(measured):
-        rows.append([method, other, f"{wins} of {total}", f"{mean:.2f}"])
-    return rows
 
 
 def compared(measured: Panels) -> list[tuple[str, str, int, int, float]]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import json
-import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from benchmarks.common import is_value, records
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
@@ -30,42 +31,10 @@ def results() -> list[Path]:
     return [path for path in files if "environment" in json.loads(path.read_text(encoding="utf-8"))]
 
 
-def claims() -> dict[str, str]:
-    """What the list of benchmarks says about each script."""
-    lines = (BENCHMARKS / "README.md").read_text(encoding="utf-8").splitlines()
-    rows = [line.strip("| ").split(" | ") for line in lines if line.startswith("| ") and "python benchmarks/" in line]
-    named = [(re.search(r"python benchmarks/(\w+)\.py", row[1]), row[0]) for row in rows if len(row) > 1]
-    return {match[1]: claim for match, claim in named if match}
-
-
-def _inline(markdown: str) -> str:
-    return re.sub(r"\*\*(.+?)\*\*", r"**\1**", re.sub(r"`([^`]+)`", r"``\1``", markdown)).replace("*,", "\\*,")
-
-
-def _is_value(thing: Any) -> bool:
-    return isinstance(thing, str | int | float) or thing is None
-
-
-def _flat(record: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in record.items():
-        name = f"{prefix}{key}".strip()
-        if _is_value(value):
-            yield name, value
-        elif isinstance(value, dict):
-            yield from _flat(value, f"{name}, ")
-
-
-def records(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Rows of a table: the innermost dictionaries that hold values, named by the keys that lead to them."""
-    if isinstance(value, dict) and any(map(_is_value, value.values())):
-        yield ", ".join(part for part in path if part), dict(_flat(value))
-    elif isinstance(value, dict):
-        for key, member in value.items():
-            yield from records(member, (*path, key))
-    elif isinstance(value, list):
-        for member in value:
-            if isinstance(member, dict):
-                yield from records(member, path)
+def claim(script: Path) -> str:
+    """What a script measures: the first paragraph of its docstring."""
+    text = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
+    return " ".join(text.partition("\n\n")[0].split())
 
 
 def _cell(value: Any) -> str:
@@ -98,19 +67,18 @@ def section(path: Path) -> str:
     environment = content.pop("environment")
     title = path.stem.replace("_", " ").capitalize().replace("botorch", "BoTorch").replace("Botorch", "BoTorch")
     text = f"{title}\n{'-' * len(title)}\n\n"
-    if claim := claims().get(path.stem):
-        text += _inline(claim) + ".\n\n"
+    script = BENCHMARKS / f"{path.stem}.py"
+    text += f"{claim(script)}\n\n"
     commit = environment.get("commit", "")[:10]
     versions = f"Python {environment['python']}, PyTorch {environment['torch']}, GPyTorch {environment['gpytorch']}"
     dated = f" of {environment['date']}" if "date" in environment else ""
     origin = f"{f'Commit ``{commit}``' if commit else 'Commit not recorded'}{dated}, {environment['processor']}"
     origin += f", {environment['threads']} {'thread' if environment['threads'] == 1 else 'threads'}, {versions}."
-    script = path.with_suffix(".py").name
-    text += f"{origin} ``benchmarks/{script}``, :download:`{path.name} <../benchmarks/results/{path.name}>`.\n\n"
+    text += f"{origin} ``benchmarks/{script.name}``, :download:`{path.name} <../benchmarks/results/{path.name}>`.\n\n"
     if (BENCHMARKS / "figures" / f"{path.stem}.png").exists():
         text += f".. image:: ../benchmarks/figures/{path.stem}.png\n   :alt: Figure of {title}: the claim above.\n\n"
-    values = {key: value for key, value in content.items() if _is_value(value)}
-    tables = {key: list(records(value)) for key, value in content.items() if not _is_value(value)}
+    values = {key: value for key, value in content.items() if is_value(value)}
+    tables = {key: list(records(value)) for key, value in content.items() if not is_value(value)}
     if values:
         text += ", ".join(f"{key.replace('_', ' ')} {_cell(value)}" for key, value in values.items()) + ".\n\n"
     return text + "".join(f"*{key.replace('_', ' ')}*\n\n{table(rows)}" for key, rows in tables.items() if rows)

@@ -14,7 +14,7 @@ from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
 from torch import Tensor
 
 from .moments import DataMoments
-from .parts import Parts
+from .parts import Parts, constrained_parameters
 
 _MARGIN = 1e-3
 """How far, relative to the value, optimized parameters stay from the bounds of their constraints."""
@@ -289,17 +289,15 @@ def _coordinates(parts: Parts, moments: DataMoments, ranges: Mapping[int, Tensor
     seen: set[int] = set()
     for prefix, part in parts.items():
         units = moments.of_log_noise() if prefix.startswith("log_noise.") else moments
-        owners = {id(p): module for module in part.modules() for p in module.parameters(recurse=False)}
         several = [module for module in part.modules() if isinstance(module, MultitaskMean)]
         outputs = {id(mean): t for module in several for t, mean in enumerate(module.base_means)}
-        for name, parameter, constraint in part.named_parameters_and_constraints():
-            owner = owners[id(parameter)]
+        for name, parameter, owner, constraint in constrained_parameters(part):
             if not parameter.requires_grad or id(parameter) in seen:
                 continue
             seen.add(id(parameter))
             full = prefix + name
-            is_joint = isinstance(owner, LinearMean) and all(p.requires_grad for p in owner.parameters())
-            if is_joint and owner.weights.shape[-2] == len(units.input_mean):
+            is_linear = isinstance(owner, LinearMean) and owner.weights.shape[-2] == len(units.input_mean)
+            if is_linear and all(p.requires_grad for p in owner.parameters()):
                 seen |= {id(p) for p in owner.parameters()}
                 yield LinearMeanCoordinate(full.rpartition(".")[0], owner, units, outputs.get(id(owner)))
             elif constraint is not None and bool((constraint.lower_bound >= 0).all()):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import gpytorch
 import torch
+from gpytorch.constraints import Interval
 from torch import Tensor
 
 Parts = dict[str, gpytorch.Module]
@@ -31,11 +34,26 @@ def log_prior(parts: Parts) -> Tensor:
     return total
 
 
+def constrained_parameters(
+    part: gpytorch.Module,
+) -> Iterator[tuple[str, torch.nn.Parameter, torch.nn.Module, Interval | None]]:
+    """The parameters of a module by name, each with the module that it belongs to, and its constraint.
+
+    GPyTorch's own look-up follows attributes, which hide the features of a kernel inside of another one.
+    """
+    owners = {id(p): module for module in part.modules() for p in module.parameters(recurse=False)}
+    for name, parameter in part.named_parameters():
+        owner = owners[id(parameter)]
+        is_known = isinstance(owner, gpytorch.Module)
+        constraint = owner.constraint_for_parameter_name(name.rpartition(".")[2]) if is_known else None
+        yield name, parameter, owner, constraint
+
+
 def constrained_values(parts: Parts) -> dict[str, list[float]]:
     """The constrained values of all parameters by name."""
     values = {}
     for prefix, part in parts.items():
-        for name, parameter, constraint in part.named_parameters_and_constraints():
+        for name, parameter, _, constraint in constrained_parameters(part):
             value = parameter if constraint is None else constraint.transform(parameter)
             values[prefix + name.replace("raw_", "")] = value.detach().cpu().double().reshape(-1).tolist()
     return values

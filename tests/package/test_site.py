@@ -109,7 +109,8 @@ def test_the_index_for_language_models_names_everything():
 
 def test_results_have_a_claim_and_an_origin():
     page = performance_page.page()
-    assert [path.stem for path in performance_page.results() if path.stem not in performance_page.claims()] == []
+    scripts = [performance_page.BENCHMARKS / f"{path.stem}.py" for path in performance_page.results()]
+    assert len(scripts) > 30 and all(performance_page.claim(script).endswith(".") for script in scripts)
     assert len(re.findall("^Commit ", page, re.M)) == len(performance_page.results())
 
 

@@ -61,6 +61,20 @@ def test_weight_space_and_exact_models_reach_the_same_evidence():
     assert first.log_marginal_likelihood > first.initial_log_marginal_likelihood + 1.0
 
 
+@pytest.mark.parametrize("method", ["fourier", "landmarks"])
+def test_a_scale_around_features_learns_what_features_of_a_scale_learn(method):
+    x, y = regression_rows(ROWS)
+    options = {"method": method, "train_inputs": x, "seed": 0}
+    outside = ScaleKernel(rfgp.approximate(RBFKernel(), 16, **options))
+    inside = rfgp.approximate(ScaleKernel(RBFKernel()), 16, **options)
+    found = [
+        rfgp.fit(WeightSpaceGP(kernel, GaussianLikelihood()), x, y, strategy="evidence") for kernel in (outside, inside)
+    ]
+    assert found[0].log_marginal_likelihood == pytest.approx(found[1].log_marginal_likelihood, rel=1e-6)
+    learned = [sorted(value for values in summary.parameters.values() for value in values) for summary in found]
+    assert len(learned[0]) == 3 and learned[0] == pytest.approx(learned[1], rel=1e-3)
+
+
 def test_the_gradient_vanishes_at_the_optimum():
     x, y = regression_rows(ROWS)
     model = WeightSpaceGP(polynomial(), GaussianLikelihood(), gpytorch.means.ConstantMean())
