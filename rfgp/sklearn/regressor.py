@@ -54,7 +54,7 @@ _SMALLEST_NOISE = 1e-6
 """The smallest noise variance, in variances of the target."""
 AUTO_ROWS = 1500
 """Up to so many rows are averaged over parameters by default."""
-_MOST_AVERAGED = 3000
+MOST_AVERAGED = 3000
 """Rows that are averaged over parameters: more take minutes."""
 _ONE_MODEL = (
     *("kernel", "num_features", "method", "block_size", "num_neighbors", "strategy", "noise"),
@@ -156,6 +156,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :param X: numbers, or a data frame with text, dates and gaps as :class:`TableEncoder` takes it.
         :param sample_weight: weights (N,) by which noise is divided; error bars are those of weight one.
         """
+        return self._learn(X, y, sample_weight, has_more_rows=False)
+
+    def _learn(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, has_more_rows: bool) -> Self:
+        """What :meth:`fit` does; where more rows follow, parameters are averaged over if that is wanted alone."""
         deadline, noise = self._deadline, checks.choice("noise", self.noise, ("normal", "student"))
         with all_or_nothing(self):
             inputs, targets, weights = self._rows(X, y, sample_weight, is_first=True)
@@ -165,6 +169,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             self._num_observed = (~np.isnan(_columns(targets))).sum(0)
             self.x_scaler_ = input_scaler(inputs, weights)
             self.y_scaler_ = ColumnScaler().fit(_columns(targets), sample_weight=weights)
+            self._has_more_rows = has_more_rows
             if self._averages(inputs, targets, weights):
                 self._fit_average(*self._model_rows(inputs, targets), weights)
             else:
@@ -175,10 +180,13 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Add rows (N, d); the first call is ``fit``, whose scales, parameters, features and calibration stay.
 
-        Fewer than ten rows, or a target that does not vary, tell no scales: they are fitted again with those that come,
-        until there are scales or more than 1,000 rows.
+        With ``average="auto"`` parameters are averaged over after ``fit`` alone, until there are 3,000 rows. Fewer than
+        ten rows, or a target that does not vary, tell no scales: they are fitted again with those that come, until
+        there are scales or more than 1,000 rows.
         """
-        first = getattr(self, "_first_rows", None)
+        if not hasattr(self, "model_"):
+            return self._learn(X, y, sample_weight, has_more_rows=True)
+        first = self._first_rows
         if first is None:
             return super().partial_fit(X, y, sample_weight)
         if not len(self._rows(X, y, sample_weight, is_first=False)[0]):
@@ -191,13 +199,23 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             super().partial_fit(X, y, sample_weight)
             self._first_rows = rows if len(rows[1]) <= NUM_EXACT_ROWS else None
             return self
-        return self.fit(*rows)
+        return self._learn(*rows, has_more_rows=self._has_more_rows)
 
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-        if isinstance(self.model_, AveragedGP):
-            if weights is not None:
-                raise ValueError("expected no sample_weight beside average=True, got some; leave it out")
-            self.model_.update(x, targets)
+        averaged = self.model_ if isinstance(self.model_, AveragedGP) else None
+        total = 0 if averaged is None else len(averaged.y) + len(x)
+        if averaged is not None and weights is None and total <= MOST_AVERAGED:
+            averaged.update(x, targets)
+        elif averaged is not None and self.average == "auto":
+            rows = torch.cat([averaged.x, x]), torch.cat([averaged.y, targets])
+            known = None if weights is None else np.r_[np.ones(len(averaged.y)), weights.numpy()]
+            self._fit(*rows, known, self._deadline)
+        elif averaged is not None:
+            what = f"{total:,} rows" if weights is None else "sample_weight"
+            raise ValueError(
+                f"expected at most {MOST_AVERAGED:,} rows and no sample_weight for average=True, got {what}; set "
+                'average="auto"'
+            )
         else:
             super()._update(x, targets, self._with_gaps(x, weights))
         self._num_observed = self._num_observed + (~np.isnan(_columns(targets.numpy()))).sum(0)
@@ -249,6 +267,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     def _averages(self, inputs: Floats, targets: Floats, weights: Floats | None) -> bool:
         """Whether parameters are averaged over; a ValueError where they cannot be, and were to."""
         if self.average == "auto":
+            if self._has_more_rows:
+                return False
             encoding = None if self.encoder_ is None else self.encoder_.encoding_
             has_marks = encoding is not None and bool(encoding.levels or encoding.marks)
             is_small = targets.size == len(inputs) <= AUTO_ROWS
@@ -269,10 +289,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         given = self._given(weights)
         if given:
             raise ValueError(f"expected no {given[0]} beside average=True, got some; leave one of both out")
-        if z.dim() > 1 or len(x) > _MOST_AVERAGED:
+        if z.dim() > 1 or len(x) > MOST_AVERAGED:
             size = f"{z.shape[1]} targets" if z.dim() > 1 else f"{len(x):,} rows"
             raise ValueError(
-                f"expected one target of at most {_MOST_AVERAGED:,} rows for average=True, got {size}; leave it out"
+                f"expected one target of at most {MOST_AVERAGED:,} rows for average=True, got {size}; leave it out"
             )
         self.gap_noise_ = 1.0
         with phases(_PHASES[:2], self.verbose) as bar:

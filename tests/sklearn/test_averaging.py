@@ -9,7 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from rfgp.averaging import AveragedGP
-from rfgp.sklearn import RandomFeatureGPRegressor
+from rfgp.sklearn import RandomFeatureGPRegressor, regressor
 
 ROWS, NEW = 50, 40
 
@@ -85,9 +85,26 @@ def test_more_rows(model):
     before = model.predict(X[ROWS:], return_std=True)[1]
     model.partial_fit(X[ROWS:], Y[ROWS:])
     assert (model.predict(X[ROWS:], return_std=True)[1] < before).mean() > 0.9
-    with pytest.raises(ValueError, match="expected no sample_weight beside average=True"):
-        model.partial_fit(X, Y, np.ones(len(X)))
     assert len(model.model_.y) == ROWS + NEW
+
+
+@pytest.mark.parametrize("weights", [None, 2.0 * np.ones(NEW)])
+def test_rows_that_are_too_many_or_have_weights_are_learned_with_one_set_of_parameters(model, monkeypatch, weights):
+    monkeypatch.setattr(regressor, "MOST_AVERAGED", ROWS + NEW - (weights is None))
+    strict = copy.deepcopy(model).set_params(average=True)
+    with pytest.raises(ValueError, match=r"expected at most .* rows and no sample_weight for average=True"):
+        strict.partial_fit(X[ROWS:], Y[ROWS:], weights)
+    assert len(strict.model_.y) == ROWS
+    model.partial_fit(X[ROWS:], Y[ROWS:], weights)
+    assert not isinstance(model.model_, AveragedGP) and model.model_.conditioned.sums.num_rows == ROWS + NEW
+    assert model.score(X[ROWS:], Y[ROWS:]) > 0.9
+
+
+def test_streams_have_one_set_of_parameters():
+    stream = RandomFeatureGPRegressor(random_state=0).partial_fit(X[:ROWS], Y[:ROWS])
+    assert not isinstance(stream.model_, AveragedGP)
+    few = RandomFeatureGPRegressor(random_state=0).partial_fit(X[:5], Y[:5]).partial_fit(X[5:ROWS], Y[5:ROWS])
+    assert not isinstance(few.model_, AveragedGP)
 
 
 def test_copies_predict_the_same(model):
