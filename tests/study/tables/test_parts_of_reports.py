@@ -10,7 +10,7 @@ from sklearn.preprocessing import StandardScaler
 from torch.distributions import Normal
 
 from rfgp.sklearn.baselines import baselines
-from rfgp.study.tables.model import TableModel
+from rfgp.study.tables import TableModel
 from rfgp.study.tables.table import _column
 from rfgp.study.tables.target_transform import TargetTransform, TransformedNormal
 
