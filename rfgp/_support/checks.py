@@ -139,7 +139,8 @@ def file(name: str, value: Any, what: str) -> None:
 
 def shape(value: Any, name: str = "shape") -> tuple[int, ...]:
     """Return ``value`` as a tuple, or raise where it is not a sequence of integers of at least 0."""
-    if not isinstance(value, Sequence) or not all(type(n) is int and n >= 0 for n in value):
+    is_sequence = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+    if not is_sequence or not all(type(n) is int and n >= 0 for n in value):
         raise ValueError(f"expected a sequence of integers of at least 0 for {name}, got {value!r}; such as (3,)")
     return tuple(value)
 

@@ -36,11 +36,11 @@ def approximated(
     width = 1 if is_open_ended else checks.positive_integer("num_features", num_features)
     if not isinstance(kernel, Kernel):
         raise unsupported(kernel)
+    if input_dim is not None:
+        input_dim = checks.positive_integer("input_dim", input_dim)
     if train_inputs is not None:
         checks.finite(checks.inputs(train_inputs, input_dim, "train_inputs"), "train_inputs")
         input_dim = train_inputs.shape[-1]
-    elif input_dim is not None:
-        input_dim = checks.positive_integer("input_dim", input_dim)
     request = Request(
         width,
         input_dim,

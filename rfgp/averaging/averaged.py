@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Self
 
 import numpy as np
+import scipy
 import torch
-from scipy.special import ndtr
 from torch import Generator, Tensor
 
 from .._support import checks
@@ -199,7 +199,7 @@ class AveragedGP:
                     std = covariance.diagonal().sqrt()
                     root = cholesky(covariance / torch.outer(std, std))
                     normal = torch.randn(len(rows), len(x), generator=generator, dtype=x.dtype) @ root.mT
-                    steps = torch.from_numpy(tail.icdf(ndtr(normal.numpy())))
+                    steps = torch.from_numpy(tail.icdf(scipy.special.ndtr(normal.numpy())))
                     found = member.target.inverse(mean + std * steps)
                     draws[rows] = found if member.target.transform.kind == "none" else found.clamp(*self.limits)
         return draws

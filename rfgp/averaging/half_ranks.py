@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
+import scipy
 import torch
-from scipy.stats import norm
 from torch import Tensor
 
 _FARTHEST = 8.0
@@ -57,4 +57,4 @@ def _moments(columns: Tensor) -> tuple[Tensor, Tensor]:
 def _scores(column: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The different values of a column, and the normal scores of their mean ranks."""
     values, counts = np.unique(column, return_counts=True)
-    return values, norm.ppf((np.cumsum(counts) - 0.5 * counts) / len(column))
+    return values, scipy.special.ndtri((np.cumsum(counts) - 0.5 * counts) / len(column))

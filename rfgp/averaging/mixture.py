@@ -5,11 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import scipy
 import torch
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri, stdtr, stdtrit
-from scipy.stats import norm
-from scipy.stats import t as student
 from torch import Tensor
 
 from .member import Moments, TargetScale
@@ -18,8 +16,8 @@ Floats = NDArray[np.float64]
 
 DEGREES = (3.0, 4.0, 6.0, 10.0, 30.0, np.inf)
 """What degrees of freedom tails can have."""
-_LEVELS = ndtr(np.linspace(-5.0, 5.0, 41))
-_NODE_WEIGHTS = norm.pdf(np.linspace(-5.0, 5.0, 41)) / norm.pdf(np.linspace(-5.0, 5.0, 41)).sum()
+_NODES = np.linspace(-5.0, 5.0, 41)
+_NODE_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 """Nodes and weights of means over transformed targets: the trapezoidal rule, which is exact for smooth functions."""
 _STEPS, _CLOSE = 60, 1e-10
 
@@ -32,7 +30,9 @@ class Tail:
 
     def __init__(self, degrees: float) -> None:
         self.degrees = degrees
-        self.scale = 1.0 if np.isinf(degrees) else float(norm.ppf(0.975) / student.ppf(0.975, degrees))
+        self.scale = (
+            1.0 if np.isinf(degrees) else float(scipy.special.ndtri(0.975) / scipy.special.stdtrit(degrees, 0.975))
+        )
 
     @property
     def variance(self) -> float:
@@ -41,20 +41,22 @@ class Tail:
 
     def cdf(self, u: Floats) -> Floats:
         """The distribution function."""
-        found: Floats = ndtr(u) if np.isinf(self.degrees) else stdtr(self.degrees, u / self.scale)
+        special = scipy.special
+        found: Floats = special.ndtr(u) if np.isinf(self.degrees) else special.stdtr(self.degrees, u / self.scale)
         return found
 
     def icdf(self, level: Floats) -> Floats:
         """The quantiles."""
-        found: Floats = ndtri(level) if np.isinf(self.degrees) else self.scale * stdtrit(self.degrees, level)
+        special, degrees = scipy.special, self.degrees
+        found: Floats = special.ndtri(level) if np.isinf(degrees) else self.scale * special.stdtrit(degrees, level)
         return found
 
     def log_density(self, u: Floats) -> Floats:
         """The log density."""
         if np.isinf(self.degrees):
-            normal: Floats = norm.logpdf(u)
+            normal: Floats = scipy.stats.norm.logpdf(u)
             return normal
-        found: Floats = student.logpdf(u / self.scale, self.degrees) - np.log(self.scale)
+        found: Floats = scipy.stats.t.logpdf(u / self.scale, self.degrees) - np.log(self.scale)
         return found
 
 
@@ -97,7 +99,7 @@ class Component(NamedTuple):
             mean, unit = self.target.inverse(self.moments.mean), self.target.unit
             square = mean.square() + self.tail.variance * unit.square() * self.moments.variance
             return mean.mean(0).numpy(), square.mean(0).numpy()
-        nodes = self.values(_LEVELS).clip(*limits)
+        nodes = self.values(scipy.special.ndtr(_NODES)).clip(*limits)
         first, second = (np.tensordot(_NODE_WEIGHTS, part.mean(0), 1) for part in (nodes, np.square(nodes)))
         return first, second
 

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
-import scipy.optimize
+import scipy
 from numpy.typing import NDArray
-from scipy.special import gammaincinv
-from scipy.stats import norm, qmc
 
 Floats = NDArray[np.float64]
 
@@ -103,12 +101,7 @@ def parameter_draws(
     root = directions / np.sqrt(np.maximum(values, _LEAST_CURVATURE))
     if not count:
         return ParameterDraws(np.zeros((0, size)), root)
-    points = qmc.Sobol(size + 1, seed=seed).random_base2(math.ceil(math.log2(num_proposals)))[:num_proposals]
-    points = np.random.default_rng(seed).permutation(
-        points
-    )  # every eighth point of Sobol' lies in an eighth of the cube
-    levels = points.clip(_EDGE, 1.0 - _EDGE)
-    steps = norm.ppf(levels[:, :size]) * np.sqrt(DEGREES / (2.0 * gammaincinv(0.5 * DEGREES, levels[:, size:])))
+    steps = _student_points(num_proposals, size, seed)
     low, high = np.transpose(posterior.bounds)
     proposals = np.clip(mode + steps @ root.T, low, high)
     losses = np.array([posterior.loss(proposal, has_gradient=False)[0] for proposal in proposals])
@@ -120,3 +113,15 @@ def parameter_draws(
     shares = np.cumsum(weights / weights.sum())
     places = np.searchsorted(shares, (np.arange(count) + 0.5) / count).clip(0, num_proposals - 1)
     return ParameterDraws(proposals[places], root)
+
+
+def _student_points(count: int, size: int, seed: int) -> Floats:
+    """Quasi-random points (count, p) of Student's t distribution, in random order.
+
+    In their own order every eighth point of Sobol' lies in one eighth of the cube, and resampling takes every so many.
+    """
+    points = scipy.stats.qmc.Sobol(size + 1, seed=seed).random_base2(math.ceil(math.log2(count)))[:count]
+    levels = np.random.default_rng(seed).permutation(points).clip(_EDGE, 1.0 - _EDGE)
+    squares = 2.0 * scipy.special.gammaincinv(0.5 * DEGREES, levels[:, size:])
+    found: Floats = scipy.special.ndtri(levels[:, :size]) * np.sqrt(DEGREES / squares)
+    return found

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Self
 
 import numpy as np
-import scipy.optimize
-import scipy.stats
+import scipy
 import torch
 from torch import Tensor
 from torch.distributions import Normal

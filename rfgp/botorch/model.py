@@ -166,7 +166,7 @@ class WeightSpaceModel(ObservedModel, FantasizeMixin):
         check_observations(X, Y, self.num_outputs)
         y = self.outcome_transform(Y, X=X)[0] if hasattr(self, "outcome_transform") else Y
         x, functions = self.transform_inputs(X), self._present()
-        covariance = self._noise_of_rows(functions, x, True if noise is None else noise)
+        covariance = self._noise_of_rows(functions, x, True if noise is None else checks.floating(noise, "noise"))
         if has_given_noise(self.likelihood):
             variances = covariance.diagonal(dim1=-2, dim2=-1) - functions.noise.diagonal()
             noise = variances.to(y.dtype).expand(*variances.shape[:-2], *y.shape[-2:])

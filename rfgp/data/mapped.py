@@ -127,7 +127,7 @@ class Standardize:
 def _check_scale(mean: Any, std: Any, mean_name: str, std_name: str, dims: tuple[int, ...]) -> None:
     """Raise where a mean and a standard deviation are not finite numbers of columns, in as many dimensions."""
     for name, value in ((mean_name, mean), (std_name, std)):
-        checks.finite(checks.tensor(value, name), name)
+        checks.finite(checks.floating(value, name), name)
     if mean.shape != std.shape or mean.dim() not in dims:
         raise ValueError(
             f"expected {mean_name} and {std_name} with a number per column, got {tuple(mean.shape)} and "

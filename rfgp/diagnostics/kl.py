@@ -201,6 +201,7 @@ def training_data(
         given, missing = ("train_inputs", "train_targets") if y is None else ("train_targets", "train_inputs")
         raise ValueError(f"expected both train_inputs and train_targets, got {given} alone; pass {missing} too")
     if x is not None and y is not None:
+        checks.inputs(checks.columns(x), name="train_inputs")
         checks.tensor(y, "train_targets")
         has_labels = isinstance(model.likelihood, gpytorch.likelihoods.DirichletClassificationLikelihood)
         needs_noise = has_fixed_noise(model.likelihood) and not has_labels

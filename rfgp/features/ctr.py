@@ -33,7 +33,7 @@ class ComplexToReal(FeatureMap):
 
     def __init__(self, feature_map: FeatureMap) -> None:
         if not isinstance(feature_map, FeatureMap) or not feature_map.is_complex:
-            raise ValueError(f"expected a complex feature map, got {feature_map}; pass is_complex=True to the map")
+            raise ValueError(f"expected a complex feature map, got {feature_map!r}; pass is_complex=True to the map")
         super().__init__(feature_map.input_dim, 2 * feature_map.num_features, is_complex=False)
         self.feature_map = feature_map
         self.is_unbiased = feature_map.is_unbiased

@@ -175,9 +175,9 @@ def _series(values: Any, name: str) -> Tensor:
     is_list = isinstance(values, list | tuple) and all(isinstance(value, int | float) for value in values)
     if not isinstance(values, Tensor) and not is_list:
         raise ValueError(f"expected a vector of numbers for {name}, got {values!r}; use a tensor")
-    series = torch.as_tensor(values)
+    series = checks.tensor(torch.as_tensor(values), name)
     is_vector = series.dim() == 1 and not series.is_complex() and series.dtype != torch.bool
-    if not is_vector or bool((series < 0).any()) or not bool(torch.isfinite(series).all()):
+    if not is_vector or bool((series.double() < 0).any()) or not bool(torch.isfinite(series).all()):
         raise ValueError(
             f"expected finite non-negative {name} of shape (p + 1,), got {series.tolist()}; others give no kernel"
         )

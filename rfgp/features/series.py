@@ -32,9 +32,9 @@ class FourierSeries(FeatureMap):
 
     def __init__(self, orders: Tensor, coefficients: Tensor, dtype: torch.dtype | None = None) -> None:
         for name, value in (("orders", orders), ("coefficients", coefficients)):
-            if not isinstance(value, Tensor) or value.is_complex() or not bool(torch.isfinite(value).all()):
+            if checks.tensor(value, name).is_complex() or not bool(torch.isfinite(value).all()):
                 raise ValueError(f"expected a tensor of finite real numbers for {name}, got {value!r}; correct it")
-        if bool((coefficients < 0).any()):
+        if bool((coefficients.double() < 0).any()):
             raise ValueError(f"expected non-negative coefficients, got {coefficients.tolist()}; others give no kernel")
         if orders.dim() != 2 or not len(orders) or coefficients.shape != orders.shape[:1]:
             raise ValueError(

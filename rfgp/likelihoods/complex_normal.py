@@ -161,7 +161,7 @@ class ComplexNormal(Distribution):
 
     def plus_noise(self, noise: Tensor, pseudo_noise: Tensor | None = None) -> ComplexNormal:
         """The distribution plus independent noise of variances and pseudo-variances (..., N) or (..., 1)."""
-        checks.floating(noise, "noise")
+        checks.finite(checks.floating(noise, "noise").detach(), "noise")
         total = noise if self.diagonal is None else self.diagonal + noise
         pseudo = self.pseudo_diagonal
         if pseudo_noise is not None:

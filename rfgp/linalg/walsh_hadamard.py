@@ -38,6 +38,7 @@ def hadamard(order: int, dtype: torch.dtype | None = None, device: torch.device 
     if not isinstance(order, int) or isinstance(order, bool) or order < 1 or order & (order - 1):
         raise ValueError(f"expected a power of two as the order of a Hadamard matrix, got {order!r}; pad the input")
     dtype = torch.get_default_dtype() if dtype is None else checks.floating_dtype("dtype", dtype)
+    checks.fits_in_memory(float(order) ** 2 * dtype.itemsize, f"a matrix of order {order}", "choose a smaller order")
     return _cached_hadamard(order, dtype, device or torch.device("cpu")).clone()
 
 

@@ -28,6 +28,9 @@ class PosteriorPoints:
     """
 
     def __init__(self, model: Any) -> None:
+        if isinstance(model, type) or not hasattr(model, "posterior"):
+            got = model.__name__ if isinstance(model, type) else type(model).__name__
+            raise ValueError(f"expected a model with posterior(x), got {got}; such as a WeightSpaceGP")
         self.model = model
 
     @property

@@ -63,8 +63,11 @@ def compare(
     'rbf'
     """
     x = checks.columns(x)
+    checks.instance("models", models, Mapping, "models by name", "pass a dict of models")
     if not models:
         raise ValueError("expected models to compare, got none; pass a dict of models")
+    for name, model in models.items():
+        checks.instance(f"models[{name!r}]", model, WeightSpaceGP, "a WeightSpaceGP", "make one of the kernel")
     if time_limit is not None:
         checks.positive("time_limit", time_limit, "seconds, such as 10")
     is_first = checks.flag("initialize", initialize)
@@ -128,6 +131,7 @@ def neighbor_score(
     True
     """
     x = checks.columns(x)
+    checks.instance("model", model, WeightSpaceGP, "a WeightSpaceGP", "make one of the kernel")
     wanted = checks.positive_integer("num_neighbors", num_neighbors)
     count = checks.positive_integer("num_rows", num_rows)
     observations = NeighborObjective(model, x, y, noise).observations(initialize=False)

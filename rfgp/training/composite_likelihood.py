@@ -92,6 +92,7 @@ class CompositeLikelihood(Objective):
     """
 
     def __init__(self, observations: Observations, groups: Tensor, targets: int | None = None) -> None:
+        checks.instance("observations", observations, Observations, "observations", "pass training.observations")
         self.observations, self.model, self.x = observations, observations.model, observations.x
         self.groups = _checked(groups, targets, len(self.x)).to(self.x.device)
         self.targets = targets

@@ -42,6 +42,11 @@ class LeaveOut(Strategy):
 
     groups: Tensor | int | None = None
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.groups is not None and not isinstance(self.groups, Tensor):
+            checks.positive_integer("groups", self.groups)
+
     def objective(self, task: Task) -> Objective:
         model, x, y = task.model, task.x, task.y
         if isinstance(model, WeightSpaceGP):

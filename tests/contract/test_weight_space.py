@@ -108,22 +108,52 @@ def test_draws_have_the_moments_of_the_posterior(case, draws=600):
         assert float(((found.mT.cov() - covariance) / spread).abs().max()) < 5.5
 
 
-@every_case
-@pytest.mark.parametrize("case", [m for m in MODELS if m.settings != "blocks" or m.data != "missing"], ids=str)
-def test_rows_that_come_and_go(case):
-    """Blocks of rows that come later have other edges where cells are missing, and are left out."""
+def halves(case):
+    """The first rows and the last ones, as ``condition`` takes them."""
     x, y, given = case.rows()
-    halves = torch.arange(ROWS // 2), torch.arange(ROWS // 2, ROWS)
-    parts = [(x[half], y[half], {name: value[half] for name, value in given.items()}) for half in halves]
+    for half in (torch.arange(ROWS // 2), torch.arange(ROWS // 2, ROWS)):
+        yield x[half], y[half], {name: value[half] for name, value in given.items()}
+
+
+PARTED = [model for model in MODELS if model.settings != "blocks" or model.data != "missing"]
+"""Blocks of rows that come later have other edges where cells are missing, and are left out."""
+
+
+@every_case
+@pytest.mark.parametrize("case", PARTED, ids=str)
+def test_rows_that_come_and_go(case):
+    (x, y, given), (more_x, more_y, more_given) = halves(case)
     whole, (_, xs) = fitted(case), case.inputs()
     with torch.no_grad():
-        model = case.unfitted().condition(*parts[0][:2], **parts[0][2]).update(*parts[1][:2], **parts[1][2])
+        model = case.unfitted().condition(x, y, **given).update(more_x, more_y, **more_given)
         for found, value in zip(moments(model.posterior(xs), case), predicted(case), strict=True):
             close(found, value)
         close(model.log_marginal_likelihood(), whole.log_marginal_likelihood())
-        model.downdate(*parts[1][:2], **parts[1][2])
+        model.downdate(more_x, more_y, **more_given)
         if case.settings != "blocks":  # which keep the boxes that all rows had
-            close(cells(model.posterior(xs).mean, case), case.moments(model, xs, halves[0])[0])
+            close(cells(model.posterior(xs).mean, case), case.moments(model, xs, torch.arange(ROWS // 2))[0])
+
+
+@every_case
+@pytest.mark.parametrize("case", PARTED, ids=str)
+def test_models_of_halves_that_are_merged_are_one_of_all_rows(case):
+    whole, (_, xs) = fitted(case), case.inputs()
+    with torch.no_grad():
+        first, second = (case.unfitted().condition(x, y, **given) for x, y, given in halves(case))
+        before = {name: value.clone() for name, value in second.state_dict().items()}
+        merged = [first.merge(second)]
+        if case.settings not in (*LOCAL, "draws"):  # whose rows, or several sums, are no single statistics
+            try:
+                merged.append(case.unfitted().load_statistics(first.statistics))
+            except ValueError as error:  # sums do not tell which outputs were missing, or which rows had weights
+                assert case.data != "complete" and "expected statistics of" in str(error)
+        for model in merged:
+            for found, value in zip(moments(model.posterior(xs), case), predicted(case), strict=True):
+                close(found, value)
+            close(model.log_marginal_likelihood(), whole.log_marginal_likelihood())
+    after = second.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(after[name].nan_to_num(), value.nan_to_num()) for name, value in before.items())
 
 
 @every_case

@@ -6,7 +6,8 @@ import torch
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
 
 import rfgp
-from rfgp.inference.noise import KnownNoise, NoiseModel, registered
+from rfgp.inference import NoiseModel
+from rfgp.inference.noise import KnownNoise, registered
 from rfgp.inference.sums.rows import Rows
 from rfgp.training.exact_regression import exact_regression
 from rfgp.training.objectives import WeightSpaceObjective

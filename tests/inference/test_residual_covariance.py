@@ -5,8 +5,7 @@ import pytest
 import torch
 from linear_operator import to_linear_operator
 
-from rfgp.inference import GramStatistics
-from rfgp.inference.noise import noise_model
+from rfgp.inference import GramStatistics, noise_model
 from rfgp.inference.noise.raised import raised
 from rfgp.inference.posterior.covariance import ResidualCovariance
 

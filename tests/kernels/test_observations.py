@@ -27,8 +27,8 @@ from problems import ExactModel, randomised
 import rfgp
 from rfgp.approximation.input_scales import input_scales
 from rfgp.approximation.maps import MapRecipe
+from rfgp.diagnostics import exact_posterior
 from rfgp.diagnostics.certificates import certified_posterior
-from rfgp.diagnostics.exact import exact_posterior
 from rfgp.functionals import Gradient, Laplacian, Partial, Value
 from rfgp.functionals.observations import boxes, derivatives, points, segments, split
 from rfgp.functionals.observations.quadrature import nodes

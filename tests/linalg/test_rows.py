@@ -7,11 +7,9 @@ import math
 import pytest
 import torch
 
-from rfgp.linalg import nearest
-from rfgp.linalg.chunks import joined, row_chunks
+from rfgp.linalg import is_ill_conditioned, joined, largest_square, nearest, product_dtype, row_chunks, spaced_rows
 from rfgp.linalg.column_scales import in_units, standardized
 from rfgp.linalg.nearest import NearestRows, scaled_points
-from rfgp.linalg.precision import is_ill_conditioned, largest_square, product_dtype, spaced_rows
 from rfgp.linalg.row_search import row_numbers
 
 

@@ -11,8 +11,7 @@ from embedding import parts
 from gpytorch.kernels import IndexKernel, MultitaskKernel, RBFKernel, ScaleKernel
 
 import rfgp
-from rfgp.diagnostics import kl_to_exact
-from rfgp.diagnostics.exact import exact_posterior
+from rfgp.diagnostics import exact_posterior, kl_to_exact
 from rfgp.likelihoods import ComplexGaussianLikelihood, ComplexNormal, FixedNoiseComplexGaussianLikelihood
 from rfgp.models import WeightSpaceGP
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import rfgp
 from rfgp.data import ArraySource, Source
-from rfgp.inference.sums.class_statistics import ClassStatistics
+from rfgp.inference import ClassStatistics
 from rfgp.likelihoods import (
     ComplexGaussianLikelihood,
     DirichletClassificationLikelihood,

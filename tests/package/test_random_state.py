@@ -21,7 +21,7 @@ from rfgp.botorch import WeightSpaceModel
 from rfgp.diagnostics import certificates, conformal, sensitivity, two_sample
 from rfgp.features import allocation
 from rfgp.linalg import sampling
-from rfgp.study.names import exact_kernel
+from rfgp.study import exact_kernel
 
 STATES = "generator", "seed", "random_state"
 SUBPACKAGES = certificates, conformal, diagnostics, models, sampling, selection, sensitivity, sklearn, two_sample

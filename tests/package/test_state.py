@@ -274,16 +274,6 @@ def test_merged_statistics_of_shards_are_a_fit_to_all_rows(kind):
         model.posterior(points)
 
 
-@pytest.mark.parametrize("noise", ["one", "full"])
-@torch.no_grad()
-def test_merged_statistics_of_several_outputs(noise):
-    x, y = output_rows("multitask")
-    parts = [output_model("multitask", noise).condition(x[i::2], y[i::2]).statistics for i in range(2)]
-    model, whole = output_model("multitask", noise), output_model("multitask", noise).condition(x, y)
-    model.load_statistics(parts[0].merge(parts[1]))
-    torch.testing.assert_close(no_graph(model.posterior(x[:3])), no_graph(whole.posterior(x[:3])))
-
-
 @torch.no_grad()
 def test_incomplete_rows_of_unknown_patterns_are_refused():
     x, y = output_rows("multitask", pattern="an output")

@@ -12,7 +12,7 @@ from rfgp.__main__ import main
 from rfgp.study import plots
 from rfgp.study.bench import Bench
 from rfgp.study.checkpoint import FOLDER
-from rfgp.study.datasets.base import Dataset
+from rfgp.study.datasets import Dataset
 from rfgp.study.result import FILES
 
 SETTINGS = {

@@ -13,7 +13,7 @@ import rfgp
 from rfgp import study
 from rfgp.study import plots, tables
 from rfgp.study.bench import Bench
-from rfgp.study.datasets.base import Dataset
+from rfgp.study.datasets import Dataset
 from rfgp.study.kernel_choice import leave_one_out, rank_kernels
 from rfgp.study.losses import classification_losses, regression_losses
 

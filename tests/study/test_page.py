@@ -13,7 +13,7 @@ import torch
 from rfgp import study
 from rfgp.__main__ import main
 from rfgp.study import plots
-from rfgp.study.datasets.base import Dataset
+from rfgp.study.datasets import Dataset
 from rfgp.study.page import page as page_of
 
 

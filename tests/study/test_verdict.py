@@ -7,7 +7,7 @@ import math
 import pytest
 
 from rfgp.diagnostics import Measurement
-from rfgp.study.runs import KernelScore
+from rfgp.study import KernelScore
 from rfgp.study.verdict import Facts, Model, best_approximation, verdict
 
 SAME = {"error": Measurement(0.0, 0.1), "mnll": Measurement(0.0, 0.1)}

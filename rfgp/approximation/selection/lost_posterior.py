@@ -6,8 +6,10 @@ import math
 import warnings
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from ..._support import checks
 from ...likelihoods.noise import output_noise
 from ..feature_kernel import FeatureKernel
 from .coverage import kl_reading
@@ -31,6 +33,10 @@ def warn_of_lost_posterior(model: Any, x: Tensor, num_rows: int | None = None) -
     >>> warn_of_lost_posterior(model, x).kl_per_point < 0.01
     True
     """
+    checks.instance("model", model, torch.nn.Module, "a model", "such as a WeightSpaceGP")
+    checks.inputs(checks.columns(x))
+    if num_rows is not None:
+        checks.positive_integer("num_rows", num_rows)
     loss = lost_posterior(model, x, num_rows)
     advice = advice_on_loss(loss)
     if advice is not None:

@@ -32,7 +32,7 @@ class Matern(IsotropicSpectrum):
 
     def __post_init__(self) -> None:
         if checks.number(self.nu) not in (0.5, 1.5, 2.5):
-            raise ValueError(f"expected nu 0.5, 1.5 or 2.5, got {self.nu}; choose one of these")
+            raise ValueError(f"expected nu 0.5, 1.5 or 2.5, got {self.nu!r}; choose one of these")
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         chi = sampling.chi(dim, (width,), generator)

@@ -26,7 +26,7 @@ def radial_moment(spectrum: IsotropicSpectrum, power: int, dim: int) -> float:
             return math.inf
         ratio = math.lgamma(spectrum.nu - power) - math.lgamma(spectrum.nu)
         return gaussian * spectrum.nu**power * math.exp(ratio)
-    raise ValueError(f"expected a Gaussian or Matern spectrum, got {spectrum}; use one of these")
+    raise ValueError(f"expected a Gaussian or Matern spectrum, got {spectrum!r}; use one of these")
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class Spherical(IsotropicSpectrum):
         object.__setattr__(self, "degree", checks.positive_integer("degree", self.degree))
         object.__setattr__(self, "dim", checks.positive_integer("dim", self.dim))
         if not 2.0 <= checks.number(self.a) < math.inf:
-            raise ValueError(f"expected a of at least 2, got {self.a}; smaller ones have no spectral density")
+            raise ValueError(f"expected a of at least 2, got {self.a!r}; smaller ones have no spectral density")
 
     def radius(self, width: int, dim: int, generator: Generator | None) -> Tensor:
         radii, shares = self._fit()[:2]

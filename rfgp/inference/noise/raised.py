@@ -216,4 +216,13 @@ class RaisedNoise(NoiseModel):
 
     def check_groups(self, statistics: SufficientStatistics) -> None:
         super().check_groups(statistics)
+        contained = [
+            float(value) != 0.0 and not pattern[-1]
+            for pattern, value in zip(self._groups, statistics.log_noise, strict=False)
+        ]
+        if any(contained):
+            raise ValueError(
+                "expected statistics of rows without weights, got some that contain the noise of every row, which the "
+                "model has not seen; load the state of the model that has seen them, or merge the models"
+            )
         self.patterns = self._groups

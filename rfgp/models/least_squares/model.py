@@ -219,7 +219,7 @@ def _checked_penalty(name: str, value: float, is_zero_allowed: bool = False) -> 
     penalty = checks.number(value)
     if not 0.0 <= penalty < float("inf") or (penalty == 0.0 and not is_zero_allowed):
         wanted = "at least 0" if is_zero_allowed else "positive"
-        raise ValueError(f"expected a finite {name} that is {wanted}, got {value}; try 1e-6")
+        raise ValueError(f"expected a finite {name} that is {wanted}, got {value!r}; try 1e-6")
     return penalty
 
 

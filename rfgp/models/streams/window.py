@@ -169,7 +169,7 @@ def _last(rows: Batch, count: int) -> Batch:
 
 
 def _end(values: Tensor, count: int) -> Tensor:
-    return values.detach()[len(values) - count :].clone()
+    return values.detach()[max(0, len(values) - count) :].clone()
 
 
 def _taken(batches: collections.deque[Batch], count: int) -> Batch | None:

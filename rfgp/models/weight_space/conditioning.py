@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
+from ..._support import checks
 from ..._support.ranks import Ranks
 from ...approximation.maps import drawn_maps
 from ...data.batches import Batch, Batches, batches, joined
@@ -357,6 +358,7 @@ def sums_of_data(
 ) -> tuple[RowSums, list[Batch]]:
     """The sums over all rows, and the rows where the model keeps them; see :meth:`WeightSpaceGP.condition`."""
     has_blocks, keeps_rows = model.block_size is not None, model.keep_data or model.block_size is not None
+    checks.no_bar(progress)
     if executor is not None:
         if checkpoint is not None or progress:
             raise ValueError(

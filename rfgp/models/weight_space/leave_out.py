@@ -52,7 +52,7 @@ def leave_group_out(
     model: WeightSpaceGP, x: Tensor, y: Tensor, groups: Tensor | int, noise: Tensor | None, seed: int
 ) -> LeaveGroupOut:
     """See :meth:`WeightSpaceGP.leave_group_out`."""
-    labels = group_labels(groups, x, seed)
+    labels = group_labels(groups, checks.inputs(x), seed)
     rows, draws, residual = _left_out(model, x, y, noise)
     return inference.leave_group_out(x, rows, model.measured_noise, draws, residual, labels)
 

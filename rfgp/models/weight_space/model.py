@@ -188,6 +188,7 @@ class WeightSpaceGP(gpytorch.Module):
         """Condition on statistics of the same parameters and weights from elsewhere, such as merged ones of shards.
 
         :param statistics: those of a model with the same parts; for several draws of the weights a list.
+        :raises ValueError: for those of other parts, or of rows with weights or missing outputs that it has not seen.
         """
         with self.nothing_lost_on_error():
             conditioned.take(self, statistics_given(self, statistics), [])

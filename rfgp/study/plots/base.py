@@ -59,10 +59,18 @@ def array(values: Any, name: str) -> np.ndarray:
     """An array of floats, also of a tensor that requires gradients, or a ValueError where there are no such numbers."""
     if hasattr(values, "detach"):
         values = checks.tensor(values, name).detach().cpu().numpy()
-    with contextlib.suppress(TypeError, ValueError, RuntimeError):
+    with contextlib.suppress(TypeError, ValueError, RuntimeError, OverflowError):
         if not np.iscomplexobj(values):
             return np.asarray(values, dtype=float)
     raise ValueError(f"expected real numbers for {name}, got {type(values).__name__}; pass an array")
+
+
+def finite(values: Any, name: str) -> np.ndarray:
+    """An :func:`array`, or a ValueError where some numbers are not finite."""
+    numbers = array(values, name)
+    if not np.isfinite(numbers).all():
+        raise ValueError(f"expected finite {name}, got NaN or infinite ones; leave these out")
+    return numbers
 
 
 def check_words(**words: Any) -> None:

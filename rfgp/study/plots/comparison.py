@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import numbers
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -80,8 +80,8 @@ def comparison(
         log_x = _base(log_x)
     checks.instance("curves", curves, Mapping, "curves by name", "pass {name: Curve(x, y)}")
     for name, value in (("exact", exact), ("exact_x", exact_x)):
-        if value is not None:
-            checks.instance(name, value, numbers.Real, "a number", "or pass None")
+        if value is not None and not math.isfinite(checks.number(value)):
+            raise ValueError(f"expected a finite number for {name}, got {value!r}; or pass None")
     for i, (name, curve) in enumerate(curves.items()):
         checks.instance(f"{name}", curve, Curve, "a Curve", "pass Curve(x, y)")
         x, y = array(curve.x, f"x of {name}"), array(curve.y, f"y of {name}")

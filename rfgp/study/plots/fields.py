@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 
 from ..._support import checks
-from .base import EXACT, array, axes, check_color, check_colors, check_limits, check_words
+from .base import EXACT, array, axes, check_color, check_colors, check_limits, check_words, finite
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,7 +40,7 @@ def vector_field(
     >>> points = np.random.default_rng(0).random((20, 2))
     >>> ax = vector_field(points, points - 0.5)
     """
-    place, arrows = array(points, "points"), array(velocity, "velocity")
+    place, arrows = finite(points, "points"), array(velocity, "velocity")
     density = checks.positive("density", density)
     check_words(label=label)
     check_color("color", color)
@@ -98,7 +98,7 @@ def scalar_field(
     >>> points = np.random.default_rng(0).random((20, 2))
     >>> ax = scalar_field(points, points[:, 0], label="height in m")
     """
-    place, z = array(points, "points"), array(values, "values")
+    place, z = finite(points, "points"), array(values, "values")
     check_words(label=label)
     check_colors(colors)
     check_limits(limits)
@@ -120,6 +120,7 @@ def scalar_field(
         if levels is not None:
             ax.contour(x, y, z, **lines)
     else:
+        finite(z, "values beside a grid")
         drawn = ax.tripcolor(place[:, 0], place[:, 1], z, shading="gouraud", **options)
         if levels is not None:
             ax.tricontour(place[:, 0], place[:, 1], z, **lines)
@@ -134,7 +135,7 @@ def _levels(levels: Any) -> Any:
         return None
     if not isinstance(levels, list | tuple | np.ndarray):
         return checks.positive_integer("levels", levels)
-    values = array(levels, "levels")
+    values = finite(levels, "levels")
     if values.ndim != 1 or not (np.diff(values) > 0.0).all():
         raise ValueError(f"expected increasing numbers for levels, got {levels!r}; sort them, each once")
     return values

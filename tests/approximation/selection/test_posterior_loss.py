@@ -14,8 +14,8 @@ from problems import scaled
 import rfgp
 from rfgp.approximation import selection
 from rfgp.approximation.landmarks import Landmarks
-from rfgp.approximation.selection import best_method, posterior_loss, rank_methods, suggest_num_features
-from rfgp.approximation.selection.posterior import PosteriorLoss, PosteriorTest, beyond
+from rfgp.approximation.selection import PosteriorLoss, best_method, posterior_loss, rank_methods, suggest_num_features
+from rfgp.approximation.selection.posterior import PosteriorTest, beyond
 from rfgp.diagnostics import exact_posterior, kl_to_exact
 from rfgp.models import WeightSpaceGP
 

@@ -94,7 +94,7 @@ STREAMS |= {"blocks": blocks, "blocks of classes": class_blocks, "blocks of outp
 STREAMS |= {"outputs": outputs, "draws": draws, "keeps data": keeps, "many classes": many_classes}
 
 
-@pytest.mark.parametrize("batch", [7, 1, 10])
+@pytest.mark.parametrize("batch", [7, 1, 10, 20])
 @pytest.mark.parametrize("name", STREAMS)
 @torch.no_grad()
 def test_a_window_equals_a_fit_to_its_rows(name, batch):

@@ -11,7 +11,7 @@ from torch.distributions import Normal
 
 from rfgp.averaging.target_transform import TargetTransform, TransformedNormal
 from rfgp.sklearn.baselines import baselines
-from rfgp.study.tables.model import TableModel
+from rfgp.study.tables import TableModel
 from rfgp.study.tables.table import _column
 
 
