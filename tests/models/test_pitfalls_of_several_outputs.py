@@ -201,7 +201,7 @@ def test_divergences_need_the_noise_of_the_training_rows():
     [
         (lambda: Partial("x"), "expected integers"),
         (lambda: SpectralDensityKernel("density", 2), "expected a function"),
-        (lambda: VectorLeastSquares(rfgp.approximate(RBFKernel(), 8, input_dim=2), regularization="a"), "got a"),
+        (lambda: VectorLeastSquares(rfgp.approximate(RBFKernel(), 8, input_dim=2), regularization="a"), "got 'a'"),
         (
             lambda: WeightSpaceGP(rfgp.approximate(RBFKernel(), 8, input_dim=2), GaussianLikelihood()).condition(
                 torch.randn(20, 2).numpy(), torch.randn(20)

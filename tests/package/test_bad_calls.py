@@ -196,9 +196,18 @@ def test_bad_arguments_are_refused_and_change_nothing(signature, examples):
 
 FREE_OF_BAD_CALLS = {
     "made by functions of the package": {
-        *("CertifiedPosterior", "FunctionPath", "FunctionSamples", "SplitConformal", "TableModel", "Training"),
+        *(
+            "CertifiedPosterior",
+            "FunctionPath",
+            "FunctionSamples",
+            "Mixture",
+            "SplitConformal",
+            "TableModel",
+            "Training",
+        ),
         *("split", "unclamped"),
     },
+    "take a density of one's own": {"most_probable", "parameter_draws"},
     "GPyTorch's arguments alone, with GPyTorch's checks": {
         *("ExponentialDotProductKernel", "LaplaceKernel", "LeaveOneOutPseudoLikelihood"),
         *("MultitaskMultivariateNormal", "MultivariateNormal"),

@@ -44,7 +44,19 @@ from torch import Tensor
 from torch.distributions import Normal
 
 import rfgp
-from rfgp import approximation, botorch, data, diagnostics, features, inference, kernels, likelihoods, linalg, models
+from rfgp import (
+    approximation,
+    averaging,
+    botorch,
+    data,
+    diagnostics,
+    features,
+    inference,
+    kernels,
+    likelihoods,
+    linalg,
+    models,
+)
 from rfgp import functionals as operators
 from rfgp.approximation import selection
 from rfgp.diagnostics import bounds, certificates, conformal, sensitivity, two_sample
@@ -135,6 +147,7 @@ HETEROSCEDASTIC = models.HeteroscedasticGP(rbf(), rbf())
 SQUARES = models.VectorLeastSquares(rbf(), regularization=1e-3).fit(X, Y)
 EXACT = ExactModel(X, Y, GaussianLikelihood(), rbf()).eval()
 WINDOW = streams.SlidingWindow(models.WeightSpaceGP(rbf(), GaussianLikelihood()).condition(X, Y), 20)
+AVERAGED = averaging.AveragedGP(X.double(), Y.double())
 FORGETTING = streams.Forgetting(models.WeightSpaceGP(rbf(), GaussianLikelihood()).condition(X, Y), 0.9)
 OPTIMIZER = botorch.WeightSpaceModel(X.double(), Y.double()[:, None], num_features=8, seed=0).eval()
 OPTIMIZER.posterior(X.double())  # its first call conditions the model
@@ -306,6 +319,10 @@ def line(function: Callable[..., Any], /, **kinds: Kind) -> Signature:
 
 
 DOUBLE = inputs(X.double())
+INPUTS_OF_TWO = tensor(X.double(), lambda v: is_real(v) and v.dim() in (1, 2) and v.shape[-1] == 3 and len(v) > 0)
+VARYING = tensor(
+    Y, lambda v: v.shape == Y.shape and not v.is_complex() and bool(v.isfinite().all()) and bool((v != v[0]).any())
+)
 ARRAYS = Kind(None, lambda v: isinstance(v, np.ndarray | list))
 PLANE = tensor(
     FLAT, lambda v: not v.is_complex() and v.dim() == 2 and v.shape[-1] == 2 and bool(v.isfinite().all())
@@ -550,6 +567,9 @@ SIGNATURES = [
     line(COMPLEX_NORMAL.rsample, sample_shape=SHAPE),
     # Models
     line(models.WeightSpaceGP, residual=word("none", "vfe", "fitc")),
+    line(averaging.AveragedGP, x=SUM_ROWS, y=VARYING),
+    line(AVERAGED.predictive, x=INPUTS_OF_TWO),
+    line(AVERAGED.covariance, x=INPUTS_OF_TWO),
     line(models.LaplaceGP, likelihood=LIKELIHOOD.at(LAPLACE.likelihood), hessian=word("full", "block_diagonal")),
     line(models.WeightSpaceVariationalGP, covariance=Kind("full", lambda v: v in ("full", "diagonal"), ["foo", 1.5])),
     line(models.HeteroscedasticGP, noise_kernel=OWN_KERNEL.at(rbf()), noise_mean=MODULE),
