@@ -8,12 +8,9 @@ import copy
 import functools
 import itertools
 import pickle
-import re
-import runpy
 import tempfile
 import warnings
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import gpytorch
 import numpy as np
@@ -985,17 +982,6 @@ def operators_of_features():
         yield f"{name}: as many frequencies as rows tell of", kernel(xs).to_dense().detach()
 
 
-def refusals():
-    """What is refused, with the beginning of the sentence: the bad calls that tests list."""
-    for name, call in runpy.run_path(str(Path(__file__).parent / "package" / "test_bad_calls.py"))["LISTED"]:
-        try:
-            call()
-            told = "nothing"
-        except Exception as error:
-            told = f"{type(error).__name__}, {re.split('[,;] got ', str(error))[0].split(chr(10))[0][:60]}"
-        yield f"{name}: {told}", torch.zeros(1)
-
-
 OTHERS = (
     neighbors,
     parts_of_gpytorch,
@@ -1024,7 +1010,6 @@ OTHERS = (
     transformed_inputs,
     parameters_by_name,
     operators_of_features,
-    refusals,
 )
 
 
