@@ -63,8 +63,8 @@ class AveragedGP:
     def __init__(self, x: Tensor, y: Tensor) -> None:
         x, y = _checked(x, y)
         names, starts = list(SCALES), {}
-        if len(x) > _CHOOSING:
-            rows = torch.from_numpy(np.random.default_rng(0).permutation(len(x))[:_CHOSEN_BY])
+        rows = torch.from_numpy(np.random.default_rng(0).permutation(len(x))[:_CHOSEN_BY])
+        if len(x) > _CHOOSING and bool((y[rows] != y[rows[0]]).any()):
             self._learn(x[rows], y[rows], names, 8, 48, {})
             least = max(_SHARE, 0.5 * float(self.weights.max()))
             starts = {name: member.mode for name, member in zip(names, self.members, strict=True)}
@@ -126,38 +126,50 @@ class AveragedGP:
     @torch.no_grad()
     def predictive(self, x: Tensor) -> Mixture:
         """The distributions of new targets at inputs (M, d), each alone."""
-        x = checks.finite(checks.inputs(x, self.x.shape[1]), "x")
+        x = self._inputs(x)
         return self._mixture([member.predict(x) for member in self.members])
+
+    def _inputs(self, x: Tensor) -> Tensor:
+        """New inputs (M, d), checked, in float64."""
+        return checks.finite(checks.inputs(x, self.x.shape[1]), "x").double().cpu()
 
     @torch.no_grad()
     def function(self, x: Tensor) -> Mixture:
         """The distributions of the function without noise at inputs (M, d), each alone."""
+        x = self._inputs(x)
         parts = [member.predict(x, has_noise=False) for member in self.members]
         pairs = zip(parts, self.members, strict=True)
         components = [Component(found, member.target, Tail(math.inf)) for found, member in pairs]
         return Mixture(components, self.weights, self.limits)
 
     @torch.no_grad()
-    def draw_functions(self, num_functions: int, generator: Generator) -> list[DrawnFunctions]:
+    def draw_functions(self, num_functions: int, generator: Generator | None = None) -> list[DrawnFunctions]:
         """Functions drawn from the posterior, in at most eight groups that have parameters of their own."""
+        num_functions = checks.positive_integer("num_functions", num_functions)
+        generator = checks.generator(generator)
         counts = [len(member.vectors) for member in self.members]
         chosen = chosen_draws(self.weights, counts, min(_GROUPS, num_functions))
         each = -(-num_functions // len(chosen))
         return [DrawnFunctions(self.members[member], place, each, generator) for member, place in chosen]
 
-    def leave_one_out(self, x: Tensor, y: Tensor, weights: None = None) -> Mixture:
+    def leave_one_out(self, x: Tensor, y: Tensor) -> Mixture:
         """The distributions of the targets that were fitted, each by all other rows; a ValueError for other rows."""
-        return self.leave_group_out(x, y, torch.arange(len(y)))
+        return self.leave_group_out(x, y, torch.arange(len(self.y)))
 
     @torch.no_grad()
-    def leave_group_out(self, x: Tensor, y: Tensor, groups: Tensor, weights: None = None) -> Mixture:
+    def leave_group_out(self, x: Tensor, y: Tensor, groups: Tensor) -> Mixture:
         """The distributions of the targets that were fitted, each by the rows of other groups.
 
         :param groups: the number of the group of each row, (N,).
-        :raises ValueError: for other rows.
+        :raises ValueError: for other rows, or another number of groups.
         """
+        x, y = _checked(x, y, self.x.shape[1])
         if not (torch.equal(x, self.x) and torch.equal(y, self.y)):
             raise ValueError("expected the rows that were fitted, got others; pass those, in the same order")
+        if checks.tensor(groups, "groups").shape != self.y.shape:
+            raise ValueError(
+                f"expected a group for each of {len(self.y)} rows, got {tuple(groups.shape)}; number the groups of all"
+            )
         members = [(groups == number).nonzero().flatten() for number in groups.unique()]
         several = [rows for rows in members if len(rows) > 1]
         return self._mixture([member.left_out(several) for member in self.members])
@@ -168,6 +180,7 @@ class AveragedGP:
 
         That of a member with a transformed target has the correlations on its scale, and the variances of the target.
         """
+        x = self._inputs(x)
         marginal = self.predictive(x)
         total, mean = torch.zeros(len(x), len(x), dtype=x.dtype), marginal.mean
         for member, component, weight in zip(self.members, marginal.components, self.weights, strict=True):
@@ -180,11 +193,13 @@ class AveragedGP:
         return total
 
     @torch.no_grad()
-    def sample(self, x: Tensor, num_samples: int, generator: Generator) -> Tensor:
+    def sample(self, x: Tensor, num_samples: int, generator: Generator | None = None) -> Tensor:
         """Draws (S, M) of new targets at inputs (M, d), which have the correlations of the processes.
 
         Each is drawn from one of them: a normal vector, whose entries have the tails and the scale of its member.
         """
+        x, num_samples = self._inputs(x), checks.positive_integer("num_samples", num_samples)
+        generator = checks.generator(generator)
         draws = torch.empty(num_samples, len(x), dtype=x.dtype)
         shares = torch.cat(
             [torch.full((len(m.vectors),), w / len(m.vectors)) for m, w in zip(self.members, self.weights, strict=True)]

@@ -26,16 +26,16 @@ class DrawnFunctions:
     Source: Wilson et al. (2020), pathwise conditioning.
     """
 
-    def __init__(self, member: Member, place: int, num_functions: int, generator: Generator) -> None:
+    def __init__(self, member: Member, place: int, num_functions: int, generator: Generator | None) -> None:
         self.member, self.vector, kernel = member, member.vectors[place], member.kernel
         inverse, scale, (linear, *additive) = kernel.parts(self.vector)
         dim = len(inverse)
-        frequencies = [_frequencies(_JOINT_WAVES, dim, generator) * inverse]
+        frequencies = [matern_frequencies(_JOINT_WAVES, dim, generator) * inverse]
         squares = [torch.full((_JOINT_WAVES,), scale / _JOINT_WAVES)]
         for weight, length in zip(additive, LENGTHS, strict=True):
             waves = torch.zeros(dim, _SINGLE_WAVES, dim, dtype=torch.float64)
             for column in range(dim):
-                waves[column, :, column] = _frequencies(_SINGLE_WAVES, 1, generator).squeeze(-1) / length
+                waves[column, :, column] = matern_frequencies(_SINGLE_WAVES, 1, generator).squeeze(-1) / length
             frequencies.append(waves.flatten(0, 1))
             squares.append(torch.full((dim * _SINGLE_WAVES,), weight / (dim * _SINGLE_WAVES)))
         self.frequency, self.amplitude = torch.cat(frequencies), torch.cat(squares).double().sqrt()
@@ -76,7 +76,7 @@ def chosen_draws(weights: Floats, counts: list[int], most: int) -> list[tuple[in
     return [pairs[number] for number in torch.searchsorted(shares, levels).clamp_max(len(pairs) - 1).tolist()]
 
 
-def _frequencies(count: int, dim: int, generator: Generator) -> Tensor:
+def matern_frequencies(count: int, dim: int, generator: Generator | None) -> Tensor:
     """Draws (count, d) from the spectral density of a Matern-5/2 kernel with lengthscales of one."""
     normal = torch.randn(count, dim, generator=generator, dtype=torch.float64)
     square = torch.randn(count, 5, generator=generator, dtype=torch.float64).square().sum(-1, keepdim=True)

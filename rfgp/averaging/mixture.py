@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .._support import checks
 from .member import Moments, TargetScale
 
 Floats = NDArray[np.float64]
@@ -136,17 +137,27 @@ class Mixture:
         return self.variance.sqrt()
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """The log densities (M,) of targets."""
+        """The log densities (M,) of targets (M,)."""
+        y = self._targets(y)
         logs = [np.log(w) + c.log_density(y) for w, c in zip(self.weights, self.components, strict=True)]
         return torch.from_numpy(np.logaddexp.reduce(logs, axis=0))
 
     def cdf(self, y: Tensor) -> Tensor:
-        """The probabilities (M,) of smaller targets."""
+        """The probabilities (M,) of smaller targets than y (M,)."""
+        y = self._targets(y)
         parts = [w * c.cdf(y) for w, c in zip(self.weights, self.components, strict=True)]
         return torch.from_numpy(np.sum(parts, axis=0))
 
+    def _targets(self, y: Tensor) -> Tensor:
+        """Targets, checked, in float64."""
+        y = checks.real_tensor(y, "y").double()
+        if y.shape != self.mean.shape:
+            raise ValueError(f"expected y of shape {tuple(self.mean.shape)}, got {tuple(y.shape)}; pass one for each")
+        return y
+
     def icdf(self, level: float) -> Tensor:
-        """The quantiles (M,) at a level, by bisection between the quantiles of all components."""
+        """The quantiles (M,) at a level between 0 and 1, by bisection between the quantiles of all components."""
+        level = checks.share("level", level)
         ends = [component.values(np.array([level]))[:, 0] for component in self.components]
         low = torch.from_numpy(np.min([part.min(0) for part in ends], axis=0))
         high = torch.from_numpy(np.max([part.max(0) for part in ends], axis=0))

@@ -274,7 +274,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             is_small = targets.size == len(inputs) <= AUTO_ROWS
             if self._given(weights) or has_marks or not is_small:
                 return False
-        elif not checks.flag("average", self.average):
+        elif not isinstance(self.average, bool):
+            raise ValueError(f'expected "auto", True or False for average, got {self.average!r}; choose one of them')
+        elif not self.average:
             return False
         return not _tells_no_scale(_columns(targets))
 
@@ -406,7 +408,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :param levels: their L levels, between 0 and 1.
         :raises ValueError: for levels that are no probabilities.
         """
-        wanted = [checks.share("levels", level) for level in np.ravel(levels).tolist()]
+        wanted = [checks.share("level", level) for level in np.ravel(levels).tolist()]
+        if not wanted:
+            raise ValueError("expected levels, got none; such as [0.025, 0.975]")
         x = self._inputs(X)
         with torch.no_grad():
             if self._is_averaged:

@@ -122,6 +122,12 @@ def test_few_or_equal_targets_wait_for_more(model):
     np.testing.assert_allclose(few.predict(X[ROWS:]), model.predict(X[ROWS:]), rtol=1e-6)
 
 
+@pytest.mark.parametrize("levels", [[], None, [0.5, 1.0], ["a"], 95])
+def test_levels_are_between_zero_and_one(model, levels):
+    with pytest.raises(ValueError, match=r"expected .* got"):
+        model.predict_quantiles(X[ROWS:], levels)
+
+
 @pytest.mark.parametrize(
     ("settings", "weights", "targets"),
     [

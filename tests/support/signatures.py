@@ -320,6 +320,8 @@ def line(function: Callable[..., Any], /, **kinds: Kind) -> Signature:
 
 DOUBLE = inputs(X.double())
 INPUTS_OF_TWO = tensor(X.double(), lambda v: is_real(v) and v.dim() in (1, 2) and v.shape[-1] == 3 and len(v) > 0)
+GROUPS_OF_ALL = tensor(CLASSES, lambda v: v.shape == Y.shape)
+ANY_TARGETS = tensor(Y, lambda v: v.shape == Y.shape and not v.is_complex())
 VARYING = tensor(
     Y, lambda v: v.shape == Y.shape and not v.is_complex() and bool(v.isfinite().all()) and bool((v != v[0]).any())
 )
@@ -570,6 +572,13 @@ SIGNATURES = [
     line(averaging.AveragedGP, x=SUM_ROWS, y=VARYING),
     line(AVERAGED.predictive, x=INPUTS_OF_TWO),
     line(AVERAGED.covariance, x=INPUTS_OF_TWO),
+    line(AVERAGED.function, x=INPUTS_OF_TWO),
+    line(AVERAGED.sample, x=INPUTS_OF_TWO, num_samples=count(3), generator=GENERATOR.at(_GENERATOR)),
+    line(AVERAGED.draw_functions, num_functions=count(3), generator=GENERATOR.at(_GENERATOR)),
+    line(AVERAGED.leave_group_out, x=ANY.at(X.double()), y=ANY.at(Y.double()), groups=GROUPS_OF_ALL),
+    line(AVERAGED.predictive(X.double()).icdf, level=LEVEL),
+    line(AVERAGED.predictive(X.double()).log_prob, y=ANY_TARGETS),
+    line(AVERAGED.predictive(X.double()).cdf, y=ANY_TARGETS),
     line(models.LaplaceGP, likelihood=LIKELIHOOD.at(LAPLACE.likelihood), hessian=word("full", "block_diagonal")),
     line(models.WeightSpaceVariationalGP, covariance=Kind("full", lambda v: v in ("full", "diagonal"), ["foo", 1.5])),
     line(models.HeteroscedasticGP, noise_kernel=OWN_KERNEL.at(rbf()), noise_mean=MODULE),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Generator, Tensor
 
+from ...averaging.functions import matern_frequencies
 from .beyond import Beyond, factors
 from .process import Kind, Process
 
@@ -62,8 +61,6 @@ class Draws:
 
 def _frequencies(count: int, dim: int, kind: Kind, generator: Generator) -> Tensor:
     """Draws (count, d) from the spectral density of a kernel with lengthscales of one."""
-    normal = torch.randn(count, dim, generator=generator, dtype=torch.float64)
     if kind == "rbf":
-        return normal
-    square = torch.randn(count, 5, generator=generator, dtype=torch.float64).square().sum(-1, keepdim=True)
-    return normal * math.sqrt(5.0) / square.sqrt()
+        return torch.randn(count, dim, generator=generator, dtype=torch.float64)
+    return matern_frequencies(count, dim, generator)
