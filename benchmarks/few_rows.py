@@ -141,7 +141,8 @@ def main() -> None:
     means = {m: {k: float(np.mean([of[m][k] for of in found.values()])) for k in found[name][m]} for m in MODELS}
     for model, of_model in means.items():
         print(f"{'mean':13s} {model:22s} " + "  ".join(f"{key} {value:7.3f}" for key, value in of_model.items()))
-    common.write(options.out, {"folds": count, "sets": found, "means": means})
+    environment = common.environment()
+    common.write(options.out, {"environment": environment, "folds": count, "sets": found, "means": means})
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from ..linalg import cholesky
 from .functions import DrawnFunctions, chosen_draws
 from .half_ranks import InputScale
 from .member import Member, Moments, TargetScale
-from .mixture import DEGREES, Component, Mixture, Tail
+from .mixture import DEGREES, MemberPrediction, Mixture, Tail
 from .parameter_draws import Floats
 from .table_kernel import fixed_matrices
 from .target_transform import TargetTransform, yeo_johnson
@@ -96,7 +96,7 @@ class AveragedGP:
         for member in members:
             moments = member.left_out(groups)
             options = [Tail(degrees) for degrees in DEGREES]
-            logs = [Component(moments, member.target, tail).log_density(y) for tail in options]
+            logs = [MemberPrediction(moments, member.target, tail).log_density(y) for tail in options]
             best = int(np.argmax([part.sum() for part in logs]))
             tails.append(options[best])
             densities.append(logs[best])
@@ -120,7 +120,7 @@ class AveragedGP:
 
     def _mixture(self, moments: Sequence[Moments]) -> Mixture:
         parts = zip(moments, self.members, self.tails, strict=True)
-        components = [Component(found, member.target, tail) for found, member, tail in parts]
+        components = [MemberPrediction(found, member.target, tail) for found, member, tail in parts]
         return Mixture(components, self.weights, self.limits)
 
     @torch.no_grad()
@@ -139,7 +139,7 @@ class AveragedGP:
         x = self._inputs(x)
         parts = [member.predict(x, has_noise=False) for member in self.members]
         pairs = zip(parts, self.members, strict=True)
-        components = [Component(found, member.target, Tail(math.inf)) for found, member in pairs]
+        components = [MemberPrediction(found, member.target, Tail(math.inf)) for found, member in pairs]
         return Mixture(components, self.weights, self.limits)
 
     @torch.no_grad()

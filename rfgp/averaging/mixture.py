@@ -61,14 +61,14 @@ class Tail:
         return found
 
 
-class Component(NamedTuple):
+class MemberPrediction(NamedTuple):
     """What a member predicts of M targets: moments on its scale, that scale, and tails."""
 
     moments: Moments
     target: TargetScale
     tail: Tail
 
-    def of_draw(self, place: int) -> Component:
+    def of_draw(self, place: int) -> MemberPrediction:
         """That of one draw of the parameters."""
         mean, variance = self.moments
         return self._replace(moments=Moments(mean[place : place + 1], variance[place : place + 1]))
@@ -122,7 +122,7 @@ class Mixture:
     True
     """
 
-    def __init__(self, components: list[Component], weights: Floats, limits: tuple[float, float]) -> None:
+    def __init__(self, components: list[MemberPrediction], weights: Floats, limits: tuple[float, float]) -> None:
         self.components, self.weights, self.limits = components, weights, limits
         parts = [component.mean_and_square(limits) for component in components]
         first, second = (np.tensordot(weights, np.stack(part), 1) for part in zip(*parts, strict=True))

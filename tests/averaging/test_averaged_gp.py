@@ -13,7 +13,7 @@ from rfgp.averaging import AveragedGP, most_probable, parameter_draws
 from rfgp.averaging.averaged import stacking_weights
 from rfgp.averaging.half_ranks import InputScale
 from rfgp.averaging.member import Member, TargetScale
-from rfgp.averaging.mixture import DEGREES, Component, Tail
+from rfgp.averaging.mixture import DEGREES, MemberPrediction, Tail
 from rfgp.averaging.table_kernel import LENGTHS, TableKernel, fixed_matrices
 from rfgp.averaging.target_transform import TargetTransform
 
@@ -243,7 +243,7 @@ def test_equal_inputs_are_left_out_together():
     densities = []
     for member, tail in zip(model.members, model.tails, strict=True):
         moments = member.left_out(groups)
-        logs = {degrees: Component(moments, member.target, Tail(degrees)).log_density(y) for degrees in DEGREES}
+        logs = {degrees: MemberPrediction(moments, member.target, Tail(degrees)).log_density(y) for degrees in DEGREES}
         assert tail.degrees == max(logs, key=lambda degrees: logs[degrees].sum())
         densities.append(logs[tail.degrees])
     np.testing.assert_allclose(model.weights, stacking_weights(np.stack(densities)), rtol=1e-9)

@@ -20,7 +20,7 @@ _MOST_ROWS = 500
 _MOST_STEPS, _MOST_STEPS_FROM_NEAR = 150, 10
 
 
-class LogPosterior:
+class RunsLogPosterior:
     """The log evidence of runs plus log normal priors of the parameters, as a function of their vector."""
 
     def __init__(self, x: Tensor, y: Tensor, kind: Kind, generator: Generator) -> None:
@@ -63,7 +63,7 @@ class LogPosterior:
 class Near:
     """The same density by steps from known parameters, in units of what is not known of them."""
 
-    def __init__(self, log_posterior: LogPosterior, best: Tensor, root: Tensor) -> None:
+    def __init__(self, log_posterior: RunsLogPosterior, best: Tensor, root: Tensor) -> None:
         self.log_posterior, self.best, self.root = log_posterior, best.numpy(), root.numpy()
         self.bounds = [(-math.inf, math.inf)] * len(best)
 
@@ -96,14 +96,14 @@ class LearnedParameters:
 
         These are found from those that are known, in units of what is not known of them, in a few steps.
         """
-        near = Near(LogPosterior(x, y, self.kind, generator), self.vectors[0], self.root)
+        near = Near(RunsLogPosterior(x, y, self.kind, generator), self.vectors[0], self.root)
         steps = torch.from_numpy(most_probable(near, np.zeros(len(self.root)), _MOST_STEPS_FROM_NEAR).vector)
         return LearnedParameters(self.kind, self.vectors + self.root @ steps, self.root)
 
 
 def learned(x: Tensor, y: Tensor, count: int, generator: Generator) -> LearnedParameters:
     """The kernel of the largest posterior density, and draws of its parameters."""
-    posteriors = [LogPosterior(x, y, kind, generator) for kind in KINDS]
+    posteriors = [RunsLogPosterior(x, y, kind, generator) for kind in KINDS]
     modes = [most_probable(log_posterior, log_posterior.start, _MOST_STEPS) for log_posterior in posteriors]
     mode, log_posterior = min(zip(modes, posteriors, strict=True), key=lambda pair: pair[0].loss)
     seed = int(torch.randint(2**31, (1,), generator=generator))

@@ -18,7 +18,7 @@ from rfgp.study.simulators.beyond import Beyond, factors
 from rfgp.study.simulators.check import checked
 from rfgp.study.simulators.emulator import Emulator
 from rfgp.study.simulators.limits import Limits
-from rfgp.study.simulators.parameters import LogPosterior, learned
+from rfgp.study.simulators.parameters import RunsLogPosterior, learned
 from rfgp.study.simulators.process import Parameters, Process, covariance
 from rfgp.study.simulators.runs import runs_of
 
@@ -91,7 +91,7 @@ def test_parameters_of_other_runs_are_the_most_probable_ones():
     x = torch.rand(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     y = torch.sin(5.0 * x[:, 0]) + x[:, 1]
     known = learned(x, y, 3, torch.Generator().manual_seed(0))
-    log_posterior = LogPosterior(x[:36], y[:36], known.kind, torch.Generator())
+    log_posterior = RunsLogPosterior(x[:36], y[:36], known.kind, torch.Generator())
     before = np.linalg.norm(known.root.mT.numpy() @ log_posterior.loss(known.vectors[0].numpy())[1])
     anew = known.from_other_runs(x[:36], y[:36], torch.Generator())
     after = np.linalg.norm(known.root.mT.numpy() @ log_posterior.loss(anew.vectors[0].numpy())[1])
