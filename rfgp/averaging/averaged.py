@@ -1,49 +1,44 @@
-"""Gaussian processes of few rows, averaged over their parameters and stacked over scales of inputs and target."""
+"""Gaussian processes of few rows, averaged over their parameters and stacked over scales of inputs and targets."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Self
+from typing import Any, Self
 
-import numpy as np
-import scipy
 import torch
 from torch import Generator, Tensor
 
 from .._support import checks
 from ..linalg import cholesky
-from .functions import DrawnFunctions, chosen_draws
-from .half_ranks import InputScale
-from .member import Member, Moments, TargetScale
-from .mixture import DEGREES, MemberPrediction, Mixture, Tail
-from .parameter_draws import Floats
-from .table_kernel import fixed_matrices
-from .target_transform import TargetTransform, yeo_johnson
+from .bank_member import LearnsBaseline
+from .member import Functions, Member, Moments, groups_by_size
+from .mixture import Component, Mixture, QuantileCurves, Tail
+from .one_target import members_of_one
+from .several_targets import members_of_several
+from .stacking import stacked
 
-MOST_ROWS = 1500
-"""Of so many rows a fit takes seconds."""
-Scale = tuple[bool, bool]
-SCALES: tuple[Scale, ...] = ((False, False), (True, False), (False, True), (True, True))
-"""Whether inputs are half ranks, and whether the target is transformed."""
-_CHOOSING, _CHOSEN_BY = 400, 300
-"""From how many rows on scales are chosen, and by how many."""
-_DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS = 24, 200, 8, 32
-_SHARE = 0.25
-_GROUPS = 8
+_GROUPS, _EDGE = 8, 1e-6
+_BLOCK = 2000
+"""Predictions are made for so many rows at once."""
 
 
 class AveragedGP:
-    r"""A Gaussian process of few rows, whose error bars know that its parameters are learned.
+    r"""Gaussian processes of few rows, whose error bars know that their parameters are learned.
 
     .. math:: p(y | x) = \sum_k w_k \frac1S \sum_s p_k(y | x, \theta_{ks})
 
-    There are four members k: of standardized inputs or half ranks, and of targets as they are or by the transform of
-    Yeo and Johnson. Parameters :math:`\theta_{ks}` are draws from their posterior. The degrees of freedom of the tails
-    and the weights are those of the largest density of left-out rows; equal inputs are left out together.
+    For one target there are four members k: of standardized inputs or half ranks, and of the target as it is or by the
+    transform of Yeo and Johnson. Parameters :math:`\theta_{ks}` are draws from their posterior. Several targets share a
+    bank of kernels on three scales of the inputs: members have the targets, transformed or not, or their principal
+    components, and what a baseline leaves over. The degrees of freedom of the tails and the weights of each target are
+    those of the largest density of left-out rows; equal inputs are left out together.
 
     :param x: inputs (N, d), finite, in float64.
-    :param y: targets (N,), finite, which vary.
+    :param y: targets (N,) or (N, T), finite, which vary.
+    :param learns_baseline: for several targets, what learns another model, such as a forest, from inputs (N, d) and
+        targets (N, T): a function that predicts targets (M, T), with an attribute ``left_out``, predictions of the
+        training rows by what was learned from others.
     :raises ValueError: for other rows.
 
     Source: Yao, Vehtari, Simpson and Gelman (2018), stacking of predictive distributions.
@@ -55,102 +50,87 @@ class AveragedGP:
     (True, True)
     """
 
-    members: list[Member]
+    members: list[Member[Any]]
     tails: list[Tail]
-    weights: Floats
+    weights: Tensor
 
     @torch.no_grad()
-    def __init__(self, x: Tensor, y: Tensor) -> None:
+    def __init__(self, x: Tensor, y: Tensor, learns_baseline: LearnsBaseline | None = None) -> None:
         x, y = _checked(x, y)
-        names, starts = list(SCALES), {}
-        rows = torch.from_numpy(np.random.default_rng(0).permutation(len(x))[:_CHOSEN_BY])
-        if len(x) > _CHOOSING and bool((y[rows] != y[rows[0]]).any()):
-            self._learn(x[rows], y[rows], names, 8, 48, {})
-            least = max(_SHARE, 0.5 * float(self.weights.max()))
-            starts = {name: member.mode for name, member in zip(names, self.members, strict=True)}
-            names = [name for name, weight in zip(names, self.weights, strict=True) if weight >= least]
-        work = min(1.0, (_CHOSEN_BY / len(x)) ** 2)
-        draws, proposals = max(_FEWEST_DRAWS, int(_DRAWS * work**0.5)), max(_FEWEST_PROPOSALS, int(_PROPOSALS * work))
-        self._learn(x, y, names, draws, proposals, starts)
-
-    def _learn(
-        self, x: Tensor, y: Tensor, names: list[Scale], draws: int, proposals: int, starts: dict[Scale, Floats]
-    ) -> None:
-        """Members of these scales."""
-        starts, members = dict(starts), []
-        targets = {False: TargetScale(y, TargetTransform()), True: TargetScale(y, yeo_johnson(y))}
-        scales = {has_ranks: InputScale(x, has_ranks) for has_ranks in dict(names)}
-        fixed = {has_ranks: _fixed(scale, x) for has_ranks, scale in scales.items()}
-        for has_ranks, is_moved in names:
-            scale = scales[has_ranks]
-            has_lengthscales = len(scale.kept) <= max(10, min(50, len(x) // 3))
-            member = Member(x, y, scale, targets[is_moved], has_lengthscales, fixed[has_ranks])
-            member.learn(starts.get((has_ranks, is_moved)), draws, proposals)
-            starts.setdefault((has_ranks, True), member.mode)
-            members.append(member)
+        self.num_inputs, self.has_outputs = x.shape[1], y.dim() > 1
+        targets = y.reshape(len(y), -1)
+        equal_rows = _equal_rows(x)
+        if targets.shape[1] > 1:
+            members = members_of_several(x, targets, equal_rows, learns_baseline)
+        else:
+            members = [*members_of_one(x, targets, equal_rows)]
         self._stack(members, x, y)
 
-    def _stack(self, members: list[Member], x: Tensor, y: Tensor) -> None:
-        """Take members, with tails and weights by the densities of left-out rows."""
-        tails, densities, groups = [], [], _equal_rows(x)
-        for member in members:
-            moments = member.left_out(groups)
-            options = [Tail(degrees) for degrees in DEGREES]
-            logs = [MemberPrediction(moments, member.target, tail).log_density(y) for tail in options]
-            best = int(np.argmax([part.sum() for part in logs]))
-            tails.append(options[best])
-            densities.append(logs[best])
-        self.weights = stacking_weights(np.stack(densities))
-        self.x, self.y, self.members, self.tails = x, y, members, tails
+    def _stack(self, members: list[Member[Any]], x: Tensor, y: Tensor) -> None:
+        """Take members and rows, with tails and weights by the densities of left-out rows."""
+        stack = stacked(members, y.reshape(len(y), -1), groups_by_size(_equal_rows(x)))
+        kept = [k for k, share in enumerate(stack.shares) if share > 0.0]
+        self.members, self.tails = [members[k] for k in kept], [stack.tails[k] for k in kept]
+        self.x, self.y, self.weights = x, y, stack.weights[kept]
+
+    @property
+    def targets(self) -> Tensor:
+        """The training targets (N, T), where T may be one."""
+        return self.y.reshape(len(self.y), -1)
 
     @torch.no_grad()
     def update(self, x: Tensor, y: Tensor) -> Self:
-        """Add rows; scales and parameters stay, and tails and weights are learned again."""
-        x, y = _checked(x, y, self.x.shape[1])
+        """Add rows; scales and draws of parameters stay, and tails and weights are learned again."""
+        x, y = _checked(x, y, self)
         x, y = torch.cat([self.x, x]), torch.cat([self.y, y])
-        fixed = {member.scale: _fixed(member.scale, x) for member in self.members}
-        self._stack([member.with_rows(x, y, fixed[member.scale]) for member in self.members], x, y)
+        rows = {id(member.rows): member.rows.with_inputs(x) for member in self.members}
+        targets = y.reshape(len(y), -1)
+        self._stack([member.with_rows(rows[id(member.rows)], x, targets) for member in self.members], x, y)
         return self
 
     @property
-    def limits(self) -> tuple[float, float]:
-        """The range of the targets, and half of it on both sides."""
-        low, high = float(self.y.min()), float(self.y.max())
+    def limits(self) -> tuple[Tensor, Tensor]:
+        """The ranges of the targets, and half of them on both sides: lower and upper ends (T,)."""
+        low, high = self.targets.amin(0), self.targets.amax(0)
         return 1.5 * low - 0.5 * high, 1.5 * high - 0.5 * low
 
-    def _mixture(self, moments: Sequence[Moments]) -> Mixture:
-        parts = zip(moments, self.members, self.tails, strict=True)
-        components = [MemberPrediction(found, member.target, tail) for found, member, tail in parts]
-        return Mixture(components, self.weights, self.limits)
+    def _mixture(self, moments: Sequence[Moments], tails: Sequence[Tail]) -> Mixture:
+        parts = zip(moments, self.members, tails, strict=True)
+        components = [Component(found, member.target, tail) for found, member, tail in parts]
+        shape = moments[0].mean.shape[1:] if self.has_outputs else moments[0].mean.shape[1:2]
+        return Mixture(components, self.weights, *self.limits, tuple(shape))
+
+    def _moments(self, x: Tensor, has_noise: bool = True) -> list[Moments]:
+        blocks = [[member.predict(block, has_noise) for block in x.split(_BLOCK)] for member in self.members]
+        return [Moments(*(torch.cat(part, dim=1) for part in zip(*of, strict=True))) for of in blocks]
 
     @torch.no_grad()
     def predictive(self, x: Tensor) -> Mixture:
         """The distributions of new targets at inputs (M, d), each alone."""
-        x = self._inputs(x)
-        return self._mixture([member.predict(x) for member in self.members])
+        return self._mixture(self._moments(self._inputs(x)), self.tails)
 
     def _inputs(self, x: Tensor) -> Tensor:
         """New inputs (M, d), checked, in float64."""
-        return checks.finite(checks.inputs(x, self.x.shape[1]), "x").double().cpu()
+        return checks.finite(checks.inputs(x, self.num_inputs), "x").double().cpu()
 
     @torch.no_grad()
     def function(self, x: Tensor) -> Mixture:
-        """The distributions of the function without noise at inputs (M, d), each alone."""
-        x = self._inputs(x)
-        parts = [member.predict(x, has_noise=False) for member in self.members]
-        pairs = zip(parts, self.members, strict=True)
-        components = [MemberPrediction(found, member.target, Tail(math.inf)) for found, member in pairs]
-        return Mixture(components, self.weights, self.limits)
+        """The distributions of the functions without noise at inputs (M, d), each alone."""
+        normal = [Tail(torch.full_like(tail.degrees, math.inf)) for tail in self.tails]
+        return self._mixture(self._moments(self._inputs(x), has_noise=False), normal)
 
     @torch.no_grad()
-    def draw_functions(self, num_functions: int, generator: Generator | None = None) -> list[DrawnFunctions]:
-        """Functions drawn from the posterior, in at most eight groups that have parameters of their own."""
+    def draw_functions(self, num_functions: int, generator: Generator | None = None) -> list[Functions]:
+        """Functions drawn from the posterior, in at most eight groups that have parameters of their own.
+
+        :returns: functions of inputs (M, d) with values (M, 1 + S, T): the mean function of a group, and S draws.
+        """
         num_functions = checks.positive_integer("num_functions", num_functions)
         generator = checks.generator(generator)
-        counts = [len(member.vectors) for member in self.members]
-        chosen = chosen_draws(self.weights, counts, min(_GROUPS, num_functions))
+        counts, shares = [member.num_draws for member in self.members], self.weights.mean(1).tolist()
+        chosen = _chosen_draws(shares, counts, min(_GROUPS, num_functions))
         each = -(-num_functions // len(chosen))
-        return [DrawnFunctions(self.members[member], place, each, generator) for member, place in chosen]
+        return [self.members[member].draw_functions(place, each, generator) for member, place in chosen]
 
     def leave_one_out(self, x: Tensor, y: Tensor) -> Mixture:
         """The distributions of the targets that were fitted, each by all other rows; a ValueError for other rows."""
@@ -163,101 +143,118 @@ class AveragedGP:
         :param groups: the number of the group of each row, (N,).
         :raises ValueError: for other rows, or another number of groups.
         """
-        x, y = _checked(x, y, self.x.shape[1])
+        x, y = _checked(x, y, self)
         if not (torch.equal(x, self.x) and torch.equal(y, self.y)):
             raise ValueError("expected the rows that were fitted, got others; pass those, in the same order")
-        if checks.tensor(groups, "groups").shape != self.y.shape:
+        if checks.tensor(groups, "groups").shape != self.y.shape[:1]:
             raise ValueError(
                 f"expected a group for each of {len(self.y)} rows, got {tuple(groups.shape)}; number the groups of all"
             )
-        members = [(groups == number).nonzero().flatten() for number in groups.unique()]
-        several = [rows for rows in members if len(rows) > 1]
-        return self._mixture([member.left_out(several) for member in self.members])
+        several = groups_by_size(groups)
+        return self._mixture([member.left_out(several) for member in self.members], self.tails)
 
     @torch.no_grad()
     def covariance(self, x: Tensor) -> Tensor:
-        """The covariance (M, M) of new targets at inputs (M, d).
+        """The covariance between rows of new targets at inputs (M, d): (M, M), or (T, M, M) of several targets.
 
         That of a member with a transformed target has the correlations on its scale, and the variances of the target.
         """
         x = self._inputs(x)
-        marginal = self.predictive(x)
-        total, mean = torch.zeros(len(x), len(x), dtype=x.dtype), marginal.mean
-        for member, component, weight in zip(self.members, marginal.components, self.weights, strict=True):
-            share = float(weight) / len(member.vectors)
-            for place, (_, covariance) in enumerate(member.joint(x)):
-                first, second = component.of_draw(place).mean_and_square(marginal.limits)
-                apart, std = torch.from_numpy(first) - mean, torch.from_numpy(np.sqrt(np.maximum(second - first**2, 0)))
-                root = std / covariance.diagonal().sqrt()
-                total += share * (covariance * torch.outer(root, root) + torch.outer(apart, apart))
-        return total
+        moments = self._moments(x)
+        marginal = self._mixture(moments, self.tails)
+        low, high = self.limits
+        center = 0.5 * (low + high)
+        means = marginal.mean.reshape(len(x), -1) - center
+        joints = [member.joint(x) for member in self.members]
+        found = []
+        for number in range(means.shape[1]):
+            total, columns = x.new_zeros(len(x), len(x)), torch.tensor([number])
+            ends = [end[columns] for end in (center, low, high)]
+            for k, member in enumerate(self.members):
+                share = float(self.weights[k, number]) / member.num_draws
+                if not share:
+                    continue
+                component = Component(moments[k], member.target, self.tails[k]).of(columns)
+                for place, joint in enumerate(joints[k](number)):
+                    first, second = (part[:, 0] for part in component.of_draw(place).about(*ends))
+                    apart, std = first - means[:, number], (second - first.square()).clamp_min(0.0).sqrt()
+                    root = std / joint.covariance.diagonal().sqrt()
+                    total += share * (joint.covariance * torch.outer(root, root) + torch.outer(apart, apart))
+            found.append(total)
+        return torch.stack(found) if self.has_outputs else found[0]
 
     @torch.no_grad()
     def sample(self, x: Tensor, num_samples: int, generator: Generator | None = None) -> Tensor:
-        """Draws (S, M) of new targets at inputs (M, d), which have the correlations of the processes.
+        r"""Draws (S, M) or (S, M, T) of new targets at inputs (M, d), correlated between rows and between targets.
 
-        Each is drawn from one of them: a normal vector, whose entries have the tails and the scale of its member.
+        .. math:: y_t = F_t^{-1}\big(\Phi(L_t u_t)\big)
+
+        They have the distributions F of :meth:`predictive`, by a normal copula: :math:`L_t L_t^\top` are the
+        correlations of :meth:`covariance`, and normal values u of several targets have those of their left-out errors.
         """
         x, num_samples = self._inputs(x), checks.positive_integer("num_samples", num_samples)
-        generator = checks.generator(generator)
-        draws = torch.empty(num_samples, len(x), dtype=x.dtype)
-        shares = torch.cat(
-            [torch.full((len(m.vectors),), w / len(m.vectors)) for m, w in zip(self.members, self.weights, strict=True)]
-        )
-        chosen = torch.multinomial(shares, num_samples, replacement=True, generator=generator)
-        number = 0
-        for member, tail in zip(self.members, self.tails, strict=True):
-            for mean, covariance in member.joint(x):
-                rows = (chosen == number).nonzero().flatten()
-                number += 1
-                if len(rows):
-                    std = covariance.diagonal().sqrt()
-                    root = cholesky(covariance / torch.outer(std, std))
-                    normal = torch.randn(len(rows), len(x), generator=generator, dtype=x.dtype) @ root.mT
-                    steps = torch.from_numpy(tail.icdf(scipy.special.ndtr(normal.numpy())))
-                    found = member.target.inverse(mean + std * steps)
-                    draws[rows] = found if member.target.transform.kind == "none" else found.clamp(*self.limits)
-        return draws
+        shape = num_samples, len(x), self.targets.shape[1]
+        normal = self._correlated(torch.randn(shape, generator=checks.generator(generator), dtype=x.dtype), generator)
+        covariance = self.covariance(x).reshape(-1, len(x), len(x))
+        for number, matrix in enumerate(covariance):
+            std = matrix.diagonal().sqrt()
+            normal[..., number] = normal[..., number] @ cholesky(matrix / torch.outer(std, std)).mT
+        return QuantileCurves(self.predictive(x))(normal if self.has_outputs else normal.squeeze(-1))
+
+    def _correlated(self, normal: Tensor, generator: Generator | None) -> Tensor:
+        """Standard normal values (S, M, T) with the correlations of the targets, of which no matrix (T, T) is made."""
+        if normal.shape[-1] == 1:
+            return normal
+        level = self.leave_one_out(self.x, self.y).cdf(self.y).clamp(_EDGE, 1.0 - _EDGE)
+        root, independence = correlation_root(torch.special.ndtri(level))
+        common = torch.randn(*normal.shape[:2], len(root), generator=generator, dtype=normal.dtype) @ root
+        return (1.0 - independence) ** 0.5 * common + independence**0.5 * normal
 
     def log_marginal_likelihood(self) -> Tensor:
         """The log density of the targets at the most probable parameters, averaged over the members by weight."""
-        logs = [member.log_evidence() + float(member.target.log_slope(self.y).sum()) for member in self.members]
-        return torch.tensor(np.logaddexp.reduce(np.log(self.weights) + logs))
+        logs = torch.tensor([member.log_evidence() for member in self.members], dtype=torch.float64)
+        return torch.logsumexp(self.weights.mean(1).log() + logs, 0)
 
 
-def _fixed(scale: InputScale, x: Tensor) -> Tensor:
-    scaled = scale(x)
-    return fixed_matrices(scaled, scaled)
+def correlation_root(scores: Tensor) -> tuple[Tensor, float]:
+    """A root (K, T) of the correlations of columns (N, T), and by how much they are to be shrunk to zero.
+
+    Source: Schaefer and Strimmer (2005).
+    """
+    count, num_columns = scores.shape
+    standard = (scores - scores.mean(0)) / scores.std(0, correction=0).clamp_min(1e-12)
+    _, values, axes = torch.linalg.svd(standard / count**0.5, full_matrices=False)
+    of_correlations = float(values.pow(4).sum()) - num_columns
+    squares = standard.square()
+    of_products = float((squares.sum(1).square() - squares.square().sum(1)).sum())
+    spread = count / (count - 1.0) ** 3 * (of_products - count * of_correlations)
+    shrinkage = spread / of_correlations if of_correlations > spread > 0.0 else float(spread > 0.0)
+    return values.unsqueeze(-1) * axes, shrinkage
 
 
-def _checked(x: Tensor, y: Tensor, num_columns: int | None = None) -> tuple[Tensor, Tensor]:
+def _checked(x: Tensor, y: Tensor, like: AveragedGP | None = None) -> tuple[Tensor, Tensor]:
     """Rows in float64; a ValueError for others."""
-    x = checks.finite(checks.inputs(x, num_columns), "x").double().cpu()
+    x = checks.finite(checks.inputs(x, None if like is None else like.num_inputs), "x").double().cpu()
     y = checks.finite(checks.real_tensor(y, "y"), "y").double().cpu()
-    if y.shape != x.shape[:1] or not len(y):
-        raise ValueError(f"expected y of shape ({len(x)},) for as many rows, got {tuple(y.shape)}; pass one target")
-    if num_columns is None and not bool((y != y[0]).any()):
+    is_like = like is None or y.shape[1:] == like.y.shape[1:]
+    if y.dim() not in (1, 2) or len(y) != len(x) or not y.numel() or not is_like:
+        wanted = f"({len(x)},) or ({len(x)}, T)" if like is None else f"{(len(x), *like.y.shape[1:])}"
+        raise ValueError(f"expected y of shape {wanted} for as many rows, got {tuple(y.shape)}; pass targets of each")
+    if like is None and not bool((y != y[0]).any(0).all()):
         raise ValueError("expected targets that vary, got a single value; take a constant")
     return x, y
 
 
-def _equal_rows(x: Tensor) -> list[Tensor]:
-    """The numbers of rows with equal inputs, for each input that several rows have."""
-    _, numbers, counts = x.unique(dim=0, return_inverse=True, return_counts=True)
-    return [(numbers == number).nonzero().flatten() for number in (counts > 1).nonzero().flatten()]
+def _equal_rows(x: Tensor) -> Tensor:
+    """Numbers (N,) which are equal for equal inputs (N, d)."""
+    numbers: Tensor = x.unique(dim=0, return_inverse=True)[1]
+    return numbers
 
 
-def stacking_weights(log_densities: Floats, prior: float = 1.0, num_steps: int = 200) -> Floats:
-    """Weights (K,) of the largest mean log density (K, N) of left-out rows, with a Dirichlet prior, by EM.
-
-    Source: Yao, Vehtari, Simpson and Gelman (2018).
-
-    >>> stacking_weights(np.log([[1.0, 1.0, 1.0], [1e-9, 1e-9, 1e-9]])).round(2)
-    array([0.8, 0.2])
-    """
-    densities = np.exp(log_densities - log_densities.max(0))
-    weights = np.full(len(densities), 1.0 / len(densities))
-    for _ in range(num_steps):
-        weights = weights * (densities / (weights @ densities)).sum(1) + prior
-        weights /= weights.sum()
-    return weights
+def _chosen_draws(weights: Sequence[float], counts: Sequence[int], most: int) -> list[tuple[int, int]]:
+    """Members, and draws of their parameters, that stand for all with equal weight: at most so many."""
+    pairs = [(member, place) for member, count in enumerate(counts) for place in range(count)]
+    shares = torch.tensor([weights[member] / counts[member] for member, _ in pairs], dtype=torch.float64).cumsum(0)
+    count = min(most, len(pairs))
+    levels = (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    return [pairs[number] for number in torch.searchsorted(shares, levels).clamp_max(len(pairs) - 1).tolist()]

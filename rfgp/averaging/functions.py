@@ -1,83 +1,112 @@
-"""Functions drawn from the posterior of a member, as functions of the inputs."""
+"""Functions drawn from the posterior of a Gaussian process, as functions of the inputs."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Generator, Tensor
 
-from .member import Member
-from .parameter_draws import Floats
-from .table_kernel import LENGTHS, fixed_matrices
-
 _JOINT_WAVES, _SINGLE_WAVES = 256, 48
 
 
-class DrawnFunctions:
-    r"""The most probable function and S draws of it for one draw of the parameters, by Fourier features of the prior.
+class MaternPart(NamedTuple):
+    """A Matern kernel times a weight: of all inputs together, or the mean of those of single inputs.
 
-    .. math:: f_s(x) = \phi(x)^\top w_s + k(x, X) (K + \sigma^2 I)^{-1} (y - \phi(X)^\top w_s - \epsilon_s)
-
-    :param member: whose functions they are.
-    :param place: which of its draws of the parameters.
-    :param num_functions: S.
-
-    Source: Wilson et al. (2020), pathwise conditioning.
+    :param smoothness: 1/2 or 5/2.
+    :param inverse: inverse lengthscales, (d,).
     """
 
-    def __init__(self, member: Member, place: int, num_functions: int, generator: Generator | None) -> None:
-        self.member, self.vector, kernel = member, member.vectors[place], member.kernel
-        inverse, scale, (linear, *additive) = kernel.parts(self.vector)
-        dim = len(inverse)
-        frequencies = [matern_frequencies(_JOINT_WAVES, dim, generator) * inverse]
-        squares = [torch.full((_JOINT_WAVES,), scale / _JOINT_WAVES)]
-        for weight, length in zip(additive, LENGTHS, strict=True):
-            waves = torch.zeros(dim, _SINGLE_WAVES, dim, dtype=torch.float64)
-            for column in range(dim):
-                waves[column, :, column] = matern_frequencies(_SINGLE_WAVES, 1, generator).squeeze(-1) / length
-            frequencies.append(waves.flatten(0, 1))
-            squares.append(torch.full((dim * _SINGLE_WAVES,), weight / (dim * _SINGLE_WAVES)))
+    weight: float
+    smoothness: float
+    inverse: Tensor
+    is_additive: bool = False
+
+
+class PriorFunctions:
+    r"""S functions drawn from the prior of a constant, a linear kernel and Matern parts, by Fourier features.
+
+    .. math:: k(x, z) = 1 + s_L \frac{x^\top z}{d} + \sum_l k_l(x, z)
+
+    :param linear: the weight of the linear kernel.
+    """
+
+    def __init__(
+        self, dim: int, linear: float, parts: Sequence[MaternPart], num_functions: int, generator: Generator | None
+    ) -> None:
+        frequencies, squares = [torch.zeros(0, dim, dtype=torch.float64)], [torch.zeros(0)]
+        for part in parts:
+            if part.is_additive:
+                waves = torch.zeros(dim, _SINGLE_WAVES, dim, dtype=torch.float64)
+                for column in range(dim):
+                    waves[column, :, column] = matern_frequencies(_SINGLE_WAVES, 1, generator, part.smoothness)[:, 0]
+                waves = waves.flatten(0, 1)
+            else:
+                waves = matern_frequencies(_JOINT_WAVES, dim, generator, part.smoothness)
+            frequencies.append(waves * part.inverse)
+            squares.append(torch.full((len(waves),), part.weight / max(len(waves), 1)))
         self.frequency, self.amplitude = torch.cat(frequencies), torch.cat(squares).double().sqrt()
         self.slope = math.sqrt(linear / max(dim, 1))
         shape = 2 * len(self.amplitude) + dim + 1, num_functions
         self.weights = torch.randn(*shape, generator=generator, dtype=torch.float64)
-        noise = torch.randn(len(kernel.y), num_functions, generator=generator, dtype=torch.float64)
-        self.solutions = member.solved(place, self._targets(noise))
-
-    def _targets(self, noise: Tensor) -> Tensor:
-        """What the rows say of the mean, and of each draw beside its prior function, (N, 1 + S)."""
-        kernel = self.member.kernel
-        y = kernel.y.unsqueeze(-1)
-        prior = self._features(kernel.x) @ self.weights
-        return torch.cat([y, y - prior - math.sqrt(kernel.noise(self.vector)) * noise], dim=-1)
-
-    def _features(self, x: Tensor) -> Tensor:
-        """Features of the prior at scaled inputs (N, d)."""
-        phase = x @ self.frequency.mT
-        waves = [self.amplitude * phase.cos(), self.amplitude * phase.sin()]
-        return torch.cat([*waves, self.slope * x, torch.ones_like(x[:, :1])], dim=-1)
 
     def __call__(self, x: Tensor) -> Tensor:
-        """The values at inputs (M, d) in units of the target, (M, 1 + S)."""
-        member, new = self.member, self.member.scale(x)
-        cross = member.kernel.matrix(self.vector, new, member.kernel.x, fixed_matrices(new, member.kernel.x))
-        values = cross @ self.solutions
-        values[:, 1:] += self._features(new) @ self.weights
-        return member.target.inverse(values)
+        """Values (M, S) at scaled inputs (M, d)."""
+        phase = x @ self.frequency.mT
+        waves = [self.amplitude * phase.cos(), self.amplitude * phase.sin()]
+        return torch.cat([*waves, self.slope * x, torch.ones_like(x[:, :1])], dim=-1) @ self.weights
 
 
-def chosen_draws(weights: Floats, counts: list[int], most: int) -> list[tuple[int, int]]:
-    """Members, and draws of their parameters, that stand for all with equal weight: at most so many."""
-    pairs = [(member, place) for member, count in enumerate(counts) for place in range(count)]
-    shares = torch.tensor([weights[member] / counts[member] for member, _ in pairs], dtype=torch.float64).cumsum(0)
-    count = min(most, len(pairs))
-    levels = (torch.arange(count, dtype=torch.float64) + 0.5) / count
-    return [pairs[number] for number in torch.searchsorted(shares, levels).clamp_max(len(pairs) - 1).tolist()]
+class Conditioned(NamedTuple):
+    """A kernel given rows: training inputs (N, d) and targets (N, T), and the noise variance.
+
+    :param solve: the inverse covariance of the targets times columns (N, C).
+    :param cross: the kernel (M, N) between new and training inputs.
+    :param scale: by what kernel and noise of each target are multiplied, (T,).
+    """
+
+    x: Tensor
+    y: Tensor
+    noise: float
+    solve: Callable[[Tensor], Tensor]
+    cross: Callable[[Tensor], Tensor]
+    scale: Tensor
 
 
-def matern_frequencies(count: int, dim: int, generator: Generator | None) -> Tensor:
-    """Draws (count, d) from the spectral density of a Matern-5/2 kernel with lengthscales of one."""
+class DrawnFunctions:
+    r"""The most probable function of each target and S draws.
+
+    .. math:: f_s(x) = \phi(x)^\top w_s + k(x, X) (K + \sigma^2 I)^{-1} (y - \phi(X)^\top w_s - \epsilon_s)
+
+    :param prior: draws of the prior, S for each of T targets.
+
+    Source: Wilson et al. (2020), pathwise conditioning.
+    """
+
+    def __init__(self, prior: PriorFunctions, given: Conditioned, generator: Generator | None) -> None:
+        self.prior, self.cross = prior, given.cross
+        self.root, num_targets = given.scale.sqrt(), given.y.shape[1]
+        at_rows = self._of_prior(given.x)
+        noise = torch.randn(at_rows.shape, generator=generator, dtype=torch.float64)
+        residual = given.y.unsqueeze(1) - at_rows - math.sqrt(given.noise) * self.root * noise
+        columns = torch.cat([given.y.unsqueeze(1), residual], dim=1)
+        self.solutions = given.solve(columns.flatten(1)).unflatten(1, (-1, num_targets))
+
+    def _of_prior(self, x: Tensor) -> Tensor:
+        return self.prior(x).unflatten(1, (-1, len(self.root))) * self.root
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The values at scaled inputs (M, d), (M, 1 + S, T)."""
+        values = torch.tensordot(self.cross(x), self.solutions, dims=1)
+        values[:, 1:] += self._of_prior(x)
+        return values
+
+
+def matern_frequencies(count: int, dim: int, generator: Generator | None, smoothness: float = 2.5) -> Tensor:
+    """Draws (count, d) from the spectral density of a Matern kernel with lengthscales of one."""
+    degrees = round(2.0 * smoothness)
     normal = torch.randn(count, dim, generator=generator, dtype=torch.float64)
-    square = torch.randn(count, 5, generator=generator, dtype=torch.float64).square().sum(-1, keepdim=True)
-    return normal * math.sqrt(5.0) / square.sqrt()
+    square = torch.randn(count, degrees, generator=generator, dtype=torch.float64).square().sum(-1, keepdim=True)
+    return normal * math.sqrt(degrees) / square.sqrt()

@@ -2,118 +2,161 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import scipy
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from .._support import checks
-from .member import Moments, TargetScale
+from .column_scale import ColumnScale
+from .member import Moments
 
-Floats = NDArray[np.float64]
-
-DEGREES = (3.0, 4.0, 6.0, 10.0, 30.0, np.inf)
+DEGREES = (3.0, 4.0, 6.0, 10.0, 30.0, math.inf)
 """What degrees of freedom tails can have."""
-_NODES = np.linspace(-5.0, 5.0, 41)
-_NODE_WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
+_NODES = torch.linspace(-5.0, 5.0, 31, dtype=torch.float64)
+_NODE_WEIGHTS = torch.softmax(-0.5 * _NODES.square(), 0)
 """Nodes and weights of means over transformed targets: the trapezoidal rule, which is exact for smooth functions."""
 _STEPS, _CLOSE = 60, 1e-10
+_FARTHEST = 6.0
 
 
 class Tail:
-    """A Student's t distribution whose central 95 % interval is that of the standard normal, so that tails are wider.
+    """Student's t distributions whose central 95 % interval is that of the standard normal, so that tails are wider.
 
-    :param degrees: its degrees of freedom, infinite for the normal distribution.
+    :param degrees: degrees of freedom (T,), infinite for the normal distribution.
     """
 
-    def __init__(self, degrees: float) -> None:
-        self.degrees = degrees
-        self.scale = (
-            1.0 if np.isinf(degrees) else float(scipy.special.ndtri(0.975) / scipy.special.stdtrit(degrees, 0.975))
+    def __init__(self, degrees: Tensor) -> None:
+        self.degrees = degrees.double()
+        self.scale = self._each(
+            torch.ones_like(self.degrees),
+            lambda degrees, u: u * float(scipy.special.ndtri(0.975) / scipy.special.stdtrit(degrees, 0.975)),
+            lambda u: u,
         )
 
+    def _each(
+        self, u: Tensor, of_student: Callable[[float, Tensor], Tensor], of_normal: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """Functions of values (..., T) by the degrees of freedom of their columns."""
+        found = torch.empty_like(u)
+        for degrees in self.degrees.unique().tolist():
+            columns = self.degrees == degrees
+            part = u[..., columns]
+            found[..., columns] = of_normal(part) if math.isinf(degrees) else of_student(degrees, part)
+        return found
+
+    def of(self, columns: Tensor) -> Tail:
+        """The tails of some columns."""
+        return Tail(self.degrees[columns])
+
     @property
-    def variance(self) -> float:
-        """Its variance."""
-        return 1.0 if np.isinf(self.degrees) else self.scale**2 * self.degrees / (self.degrees - 2.0)
+    def variance(self) -> Tensor:
+        """The variances (T,)."""
+        is_normal = self.degrees.isinf()
+        degrees = torch.where(is_normal, 3.0, self.degrees)
+        return torch.where(is_normal, 1.0, self.scale.square() * degrees / (degrees - 2.0))
 
-    def cdf(self, u: Floats) -> Floats:
-        """The distribution function."""
-        special = scipy.special
-        found: Floats = special.ndtr(u) if np.isinf(self.degrees) else special.stdtr(self.degrees, u / self.scale)
-        return found
+    def cdf(self, u: Tensor) -> Tensor:
+        """The distribution functions of values (..., T)."""
+        return self._each(u / self.scale, _student_cdf, torch.special.ndtr)
 
-    def icdf(self, level: Floats) -> Floats:
-        """The quantiles."""
-        special, degrees = scipy.special, self.degrees
-        found: Floats = special.ndtri(level) if np.isinf(degrees) else self.scale * special.stdtrit(degrees, level)
-        return found
+    def icdf(self, levels: Tensor) -> Tensor:
+        """The quantiles at levels (..., T)."""
+        return self.scale * self._each(levels, _student_icdf, torch.special.ndtri)
 
-    def log_density(self, u: Floats) -> Floats:
-        """The log density."""
-        if np.isinf(self.degrees):
-            normal: Floats = scipy.stats.norm.logpdf(u)
-            return normal
-        found: Floats = scipy.stats.t.logpdf(u / self.scale, self.degrees) - np.log(self.scale)
-        return found
+    def log_density(self, u: Tensor) -> Tensor:
+        """The log densities of values (..., T)."""
+        return self._each(u / self.scale, _student_log_density, _normal_log_density) - self.scale.log()
 
 
-class MemberPrediction(NamedTuple):
-    """What a member predicts of M targets: moments on its scale, that scale, and tails."""
+def _student_cdf(degrees: float, u: Tensor) -> Tensor:
+    return torch.from_numpy(np.asarray(scipy.special.stdtr(degrees, u.numpy())))
+
+
+def _student_icdf(degrees: float, level: Tensor) -> Tensor:
+    return torch.from_numpy(np.asarray(scipy.special.stdtrit(degrees, level.numpy())))
+
+
+def _student_log_density(degrees: float, u: Tensor) -> Tensor:
+    half = 0.5 * (degrees + 1.0)
+    constant = math.lgamma(half) - math.lgamma(0.5 * degrees) - 0.5 * math.log(degrees * math.pi)
+    return constant - half * (u.square() / degrees).log1p()
+
+
+def _normal_log_density(u: Tensor) -> Tensor:
+    return -0.5 * u.square() - 0.5 * math.log(2.0 * math.pi)
+
+
+class Component(NamedTuple):
+    """What a member predicts of M values of T targets: moments (S, M, T) on its scale, that scale, and tails."""
 
     moments: Moments
-    target: TargetScale
+    target: ColumnScale
     tail: Tail
 
-    def of_draw(self, place: int) -> MemberPrediction:
+    def of(self, columns: Tensor) -> Component:
+        """That of some targets."""
+        mean, variance = self.moments
+        part = Moments(mean[..., columns], variance[..., columns])
+        return Component(part, self.target.of(columns), self.tail.of(columns))
+
+    def of_draw(self, place: int) -> Component:
         """That of one draw of the parameters."""
         mean, variance = self.moments
         return self._replace(moments=Moments(mean[place : place + 1], variance[place : place + 1]))
 
-    def log_density(self, y: Tensor) -> Floats:
-        """The log densities (M,) of targets, each draw with the same weight."""
-        mean, std = (part.numpy() for part in (self.moments.mean, self.moments.variance.sqrt()))
-        z = (self.target.forward(y).numpy() - mean) / std
-        logs = self.tail.log_density(z) - np.log(std)
-        mixed: Floats = np.logaddexp.reduce(logs, axis=0) - np.log(len(mean)) + self.target.log_slope(y).numpy()
-        return mixed
+    def _standard(self, y: Tensor) -> Tensor:
+        return (self.target.forward(y) - self.moments.mean) / self.moments.variance.sqrt()
 
-    def cdf(self, y: Tensor) -> Floats:
-        """The probabilities (M,) of smaller targets."""
-        mean, std = (part.numpy() for part in (self.moments.mean, self.moments.variance.sqrt()))
-        probability: Floats = self.tail.cdf((self.target.forward(y).numpy() - mean) / std).mean(0)
-        return probability
+    def log_density(self, y: Tensor) -> Tensor:
+        """The log densities of targets (M, T), each draw with the same weight."""
+        logs = self.tail.log_density(self._standard(y)) - 0.5 * self.moments.variance.log()
+        return logs.logsumexp(0) - math.log(len(logs)) + self.target.log_slope(y)
 
-    def values(self, levels: Floats) -> Floats:
-        """Quantiles (S, Q, M) of every draw in units of the target."""
-        mean, std = (part.unsqueeze(1) for part in (self.moments.mean, self.moments.variance.sqrt()))
-        steps = torch.from_numpy(self.tail.icdf(levels)).unsqueeze(-1)
-        found: Floats = self.target.inverse(mean + std * steps).numpy()
-        return found
+    def cdf(self, y: Tensor) -> Tensor:
+        """The probabilities of smaller targets than y (M, T)."""
+        return self.tail.cdf(self._standard(y)).mean(0)
 
-    def mean_and_square(self, limits: tuple[float, float]) -> tuple[Floats, Floats]:
-        """Means (M,) of targets and of their squares; nodes of a transformed scale are kept within the limits."""
-        if self.target.transform.kind == "none":
-            mean, unit = self.target.inverse(self.moments.mean), self.target.unit
-            square = mean.square() + self.tail.variance * unit.square() * self.moments.variance
-            return mean.mean(0).numpy(), square.mean(0).numpy()
-        nodes = self.values(scipy.special.ndtr(_NODES)).clip(*limits)
-        first, second = (np.tensordot(_NODE_WEIGHTS, part.mean(0), 1) for part in (nodes, np.square(nodes)))
+    def quantiles(self, level: float) -> Tensor:
+        """Quantiles (S, M, T) of every draw in units of the targets."""
+        mean, variance = self.moments
+        step = self.tail.icdf(torch.full_like(self.tail.degrees, level))
+        return self.target.inverse(mean + variance.sqrt() * step)
+
+    def about(self, center: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        """Means (M, T) of targets less a center (T,), and of the squares of these differences.
+
+        :param low: lower limits (T,) of nodes on a transformed scale.
+        :param high: upper limits.
+        """
+        mean, variance = self.moments
+        if self.target.is_linear:
+            apart, unit = self.target.inverse(mean) - center, self.target.std * self.target.unit
+            square = apart.square() + self.tail.variance * unit.square() * variance
+            return apart.mean(0), square.mean(0)
+        first, second = torch.zeros_like(mean[0]), torch.zeros_like(mean[0])
+        for level, weight in zip(torch.special.ndtr(_NODES).tolist(), _NODE_WEIGHTS.tolist(), strict=True):
+            apart = self.quantiles(level).clamp(low, high) - center
+            first += weight * apart.mean(0)
+            second += weight * apart.square().mean(0)
         return first, second
 
 
 class Mixture:
-    """The distribution of M new targets, each alone: a weighted mixture of the components.
+    """The distributions of new targets, each alone: weighted mixtures of what members predict.
 
     Targets of a transformed scale count in means and variances with at most the range of the training targets and half
     of it on both sides: the exponential of Student's t has no mean.
 
-    :param components: what the members predict.
-    :param weights: their weights, (K,).
-    :param limits: these ends.
+    :param components: what the members predict of M values of T targets.
+    :param weights: their weights, (K, T).
+    :param low: the lower end of what counts, (T,).
+    :param high: the upper end.
+    :param shape: that of values, (M,) or (M, T).
 
     >>> from rfgp.averaging import AveragedGP
     >>> x = torch.linspace(0.0, 6.0, 40, dtype=torch.float64).unsqueeze(-1)
@@ -122,49 +165,114 @@ class Mixture:
     True
     """
 
-    def __init__(self, components: list[MemberPrediction], weights: Floats, limits: tuple[float, float]) -> None:
-        self.components, self.weights, self.limits = components, weights, limits
-        parts = [component.mean_and_square(limits) for component in components]
-        first, second = (np.tensordot(weights, np.stack(part), 1) for part in zip(*parts, strict=True))
-        self.mean = torch.from_numpy(first)
-        """The means (M,)."""
-        self.variance = torch.from_numpy(np.maximum(second - first**2, 0.0))
-        """The variances (M,)."""
+    def __init__(
+        self, components: Sequence[Component], weights: Tensor, low: Tensor, high: Tensor, shape: tuple[int, ...]
+    ) -> None:
+        self.limits = low, high
+        """The ends of what counts, (T,)."""
+        self._shape, self._columns = shape, [of.nonzero().flatten() for of in weights]
+        pairs = zip(components, self._columns, strict=True)
+        self._components = [component.of(columns) for component, columns in pairs]
+        self._weights = [of[columns] for of, columns in zip(weights, self._columns, strict=True)]
+        center = 0.5 * (low + high)
+        ends = [(center[columns], low[columns], high[columns]) for columns in self._columns]
+        parts = [part.about(*limits) for part, limits in zip(self._components, ends, strict=True)]
+        first, second = self._mixed([one for one, _ in parts]), self._mixed([two for _, two in parts])
+        self.mean = (center + first).reshape(shape)
+        """The means (M,) or (M, T)."""
+        self.variance = (second - first.square()).clamp_min(0.0).reshape(shape)
+        """The variances."""
+
+    def _mixed(self, parts: Sequence[Tensor]) -> Tensor:
+        """The weighted sums (M, T) of what the components have for their targets."""
+        total = parts[0].new_zeros(self._shape[0], math.prod(self._shape[1:]))
+        for part, columns, weights in zip(parts, self._columns, self._weights, strict=True):
+            total[:, columns] += weights * part
+        return total
 
     @property
     def stddev(self) -> Tensor:
-        """The standard deviations (M,)."""
+        """The standard deviations."""
         return self.variance.sqrt()
 
     def log_prob(self, y: Tensor) -> Tensor:
-        """The log densities (M,) of targets (M,)."""
-        y = self._targets(y)
-        logs = [np.log(w) + c.log_density(y) for w, c in zip(self.weights, self.components, strict=True)]
-        return torch.from_numpy(np.logaddexp.reduce(logs, axis=0))
+        """The log densities of targets (M,) or (M, T)."""
+        return self._log_density(self._targets(y)).reshape(self._shape)
+
+    def _log_density(self, y: Tensor) -> Tensor:
+        logs = y.new_full((len(self._components), *y.shape), -math.inf)
+        for number, (component, columns) in enumerate(zip(self._components, self._columns, strict=True)):
+            logs[number][:, columns] = component.log_density(y[:, columns]) + self._weights[number].log()
+        return logs.logsumexp(0)
 
     def cdf(self, y: Tensor) -> Tensor:
-        """The probabilities (M,) of smaller targets than y (M,)."""
-        y = self._targets(y)
-        parts = [w * c.cdf(y) for w, c in zip(self.weights, self.components, strict=True)]
-        return torch.from_numpy(np.sum(parts, axis=0))
+        """The probabilities of smaller targets than y (M,) or (M, T)."""
+        return self._cdf(self._targets(y)).reshape(self._shape)
+
+    def _cdf(self, y: Tensor) -> Tensor:
+        pairs = zip(self._components, self._columns, strict=True)
+        return self._mixed([component.cdf(y[:, columns]) for component, columns in pairs])
 
     def _targets(self, y: Tensor) -> Tensor:
-        """Targets, checked, in float64."""
+        """Targets (M, T), checked, in float64."""
         y = checks.real_tensor(y, "y").double()
-        if y.shape != self.mean.shape:
-            raise ValueError(f"expected y of shape {tuple(self.mean.shape)}, got {tuple(y.shape)}; pass one for each")
-        return y
+        if y.shape != self._shape:
+            raise ValueError(f"expected y of shape {self._shape}, got {tuple(y.shape)}; pass one value for each")
+        return y.reshape(len(y), -1)
 
     def icdf(self, level: float) -> Tensor:
-        """The quantiles (M,) at a level between 0 and 1, by bisection between the quantiles of all components."""
+        """The quantiles at a level between 0 and 1, by Newton's method between the quantiles of all components."""
         level = checks.share("level", level)
-        ends = [component.values(np.array([level]))[:, 0] for component in self.components]
-        low = torch.from_numpy(np.min([part.min(0) for part in ends], axis=0))
-        high = torch.from_numpy(np.max([part.max(0) for part in ends], axis=0))
+        quantiles = [component.quantiles(level) for component in self._components]
+        found = self._mixed([part.mean(0) for part in quantiles])
+        low, high = torch.full_like(found, math.inf), torch.full_like(found, -math.inf)
+        for part, columns in zip(quantiles, self._columns, strict=True):
+            low[:, columns] = torch.minimum(low[:, columns], part.amin(0))
+            high[:, columns] = torch.maximum(high[:, columns], part.amax(0))
+        close = _CLOSE * (self.stddev.reshape(found.shape) + 1e-300)
         for _ in range(_STEPS):
-            middle = 0.5 * (low + high)
-            is_below = self.cdf(middle) < level
-            low, high = torch.where(is_below, middle, low), torch.where(is_below, high, middle)
-            if bool(((high - low) <= _CLOSE * (self.stddev + 1e-300)).all()):
+            error = self._cdf(found) - level
+            low, high = torch.where(error < 0.0, found, low), torch.where(error > 0.0, found, high)
+            newton = found - error / self._log_density(found).exp()
+            is_inside = (newton > low) & (newton < high)
+            moved = torch.where(is_inside, newton, 0.5 * (low + high))
+            is_done = ((moved - found).abs() <= close) | (error == 0.0)
+            found = torch.where(error == 0.0, found, moved)
+            if bool(is_done.all()):
                 break
-        return 0.5 * (low + high)
+        return found.reshape(self._shape)
+
+
+class QuantileCurves:
+    r"""The quantiles of mixtures as functions of a standard normal value z, by cubic pieces between nodes.
+
+    .. math:: q(z) = F^{-1}(\Phi(z)), \qquad q'(z) = \phi(z) / F'(q(z))
+
+    Values are kept within five standard deviations, and within the limits of the mixture or six standard deviations
+    from its means: a transformed scale has long tails.
+
+    :param mixture: the distributions.
+    """
+
+    def __init__(self, mixture: Mixture) -> None:
+        values, slopes = [], []
+        for node in _NODES:
+            quantile = mixture.icdf(float(torch.special.ndtr(node)))
+            values.append(quantile)
+            slopes.append((_normal_log_density(node) - mixture.log_prob(quantile)).exp())
+        low, high = (end.reshape(mixture.mean.shape[1:]) for end in mixture.limits)
+        reach = _FARTHEST * mixture.stddev
+        self.low, self.high = torch.minimum(low, mixture.mean - reach), torch.maximum(high, mixture.mean + reach)
+        self.values, self.slopes = torch.stack(values), torch.stack(slopes)
+
+    def __call__(self, z: Tensor) -> Tensor:
+        """The quantiles (S, ...) of normal values (S, ...)."""
+        step = float(_NODES[1] - _NODES[0])
+        place = (z.clamp(float(_NODES[0]), float(_NODES[-1])) - _NODES[0]) / step
+        number = place.floor().long().clamp_max(len(_NODES) - 2)
+        t = place - number
+        left, right = self.values.gather(0, number), self.values.gather(0, number + 1)
+        rise, fall = step * self.slopes.gather(0, number), step * self.slopes.gather(0, number + 1)
+        bend, twist = right - left - rise, fall + rise - 2.0 * (right - left)
+        found = left + t * (rise + t * (bend + (t - 1.0) * twist))
+        return found.clamp(self.low, self.high)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 import torch
@@ -66,12 +65,6 @@ class TableKernel:
         low = np.r_[[-9.0] * dim, -8.0, [-14.0] * (1 + _FIXED), math.log(_SMALLEST)]
         high = np.r_[[5.0] * dim, 4.0, [6.0] * (1 + _FIXED), 1.5]
         self.bounds = [*zip(low.tolist(), high.tolist(), strict=True)]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "fixed": None}  # which are larger than all the rest, and follow from the inputs
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, fixed=fixed_matrices(state["x"], state["x"]))
 
     @property
     def start(self) -> Floats:

@@ -34,6 +34,7 @@ from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
 from .comparison import BaselineComparison, LabeledRows, split_rows, target_losses
+from .forest import MOST_VALUES, ForestBaseline
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, noise_variances
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
@@ -88,10 +89,11 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         likelihood of up to 1,000 rows, and else what ``fit`` takes.
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
-    :param average: whether one target is learned by :class:`rfgp.averaging.AveragedGP`, which averages over parameters,
-        scales of the inputs and scales of the target, so that intervals of some hundred rows are right. "auto" does so
-        up to 1,500 rows without ``sample_weight``, where no parameter above is set and a data frame has neither text of
-        many values nor many gaps; True up to 3,000.
+    :param average: whether targets are learned by :class:`rfgp.averaging.AveragedGP`, which averages over parameters,
+        scales of the inputs and scales of the targets, so that intervals of some hundred rows are right; several
+        targets have the residuals of a forest as one member. "auto" does so up to 1,500 rows without ``sample_weight``,
+        where no parameter above is set, no target has gaps, and a data frame has neither text of many values nor many
+        gaps; True up to 3,000.
     :param noise: "normal", or "student" for targets with outliers: Student's t, by :class:`rfgp.models.LaplaceGP`, with
         one model for each target. No sample_weight.
     :param fallback: whether to predict by a constant or a linear model where these are better on rows that were held
@@ -204,17 +206,18 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         averaged = self.model_ if isinstance(self.model_, AveragedGP) else None
         total = 0 if averaged is None else len(averaged.y) + len(x)
-        if averaged is not None and weights is None and total <= MOST_AVERAGED:
+        has_gaps = bool(torch.isnan(targets).any())
+        if averaged is not None and weights is None and not has_gaps and total <= MOST_AVERAGED:
             averaged.update(x, targets)
         elif averaged is not None and self.average == "auto":
             rows = torch.cat([averaged.x, x]), torch.cat([averaged.y, targets])
             known = None if weights is None else np.r_[np.ones(len(averaged.y)), weights.numpy()]
             self._fit(*rows, known, self._deadline)
         elif averaged is not None:
-            what = f"{total:,} rows" if weights is None else "sample_weight"
+            what = "missing targets" if has_gaps else f"{total:,} rows" if weights is None else "sample_weight"
             raise ValueError(
-                f"expected at most {MOST_AVERAGED:,} rows and no sample_weight for average=True, got {what}; set "
-                'average="auto"'
+                f"expected at most {MOST_AVERAGED:,} rows without gaps and no sample_weight for average=True, got "
+                f'{what}; set average="auto"'
             )
         else:
             super()._update(x, targets, self._with_gaps(x, weights))
@@ -271,7 +274,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 return False
             encoding = None if self.encoder_ is None else self.encoder_.encoding_
             has_marks = encoding is not None and bool(encoding.levels or encoding.marks)
-            is_small = targets.size == len(inputs) <= AUTO_ROWS
+            is_small = len(inputs) <= AUTO_ROWS and not np.isnan(targets).any()
             if self._given(weights) or has_marks or not is_small:
                 return False
         elif not isinstance(self.average, bool):
@@ -291,18 +294,22 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         given = self._given(weights)
         if given:
             raise ValueError(f"expected no {given[0]} beside average=True, got some; leave one of both out")
-        if z.dim() > 1 or len(x) > MOST_AVERAGED:
-            size = f"{z.shape[1]} targets" if z.dim() > 1 else f"{len(x):,} rows"
+        has_gaps = bool(torch.isnan(z).any())
+        if has_gaps or len(x) > MOST_AVERAGED:
+            what = "missing targets" if has_gaps else f"{len(x):,} rows"
             raise ValueError(
-                f"expected one target of at most {MOST_AVERAGED:,} rows for average=True, got {size}; leave it out"
+                f"expected at most {MOST_AVERAGED:,} rows and no gaps for average=True, got {what}; leave it out"
             )
         self.gap_noise_ = 1.0
+        learns_baseline = functools.partial(ForestBaseline, seed=drawn_seed(self.random_state))
         with phases(_PHASES[:2], self.verbose) as bar:
             bar.begin("parameters")
-            model, rows = AveragedGP(x, z), LabeledRows(x.numpy(), _columns(z.numpy()), None)
+            model = AveragedGP(x, z, learns_baseline if z.numel() <= MOST_VALUES else None)
+            rows = LabeledRows(x.numpy(), _columns(z.numpy()), None)
             bar.begin("comparison")
             comparison = BaselineComparison(target_losses, _OTHERS)
-            comparison.on_left_out(rows, -model.leave_one_out(x, z).log_prob(z).numpy())
+            losses = _columns(-model.leave_one_out(x, z).log_prob(z).numpy())
+            comparison.on_left_out(rows, losses.mean(1))
             self._compare(comparison, rows)
         self.model_ = model
 
@@ -376,7 +383,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         with torch.no_grad():
             if return_cov and self._is_averaged:
                 mean = self._shaped(self.y_scaler_.inverse_transform(self._moments(x, False)[0]))
-                return mean, self._scaled_covariances(self.model_.covariance(x).numpy(), len(x))
+                matrices = self.model_.covariance(x).numpy().reshape(-1, len(x), len(x))
+                return mean, self._scaled_covariances(np.moveaxis(matrices, 0, -1))
             if return_cov:
                 observed = self._observed(x)
                 mean = self._shaped(self.y_scaler_.inverse_transform(_columns(observed.mean.numpy())))
@@ -475,7 +483,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 scaled = self.model_.draws(x, n_samples, random)
             elif self._is_averaged:
                 generator = torch.Generator().manual_seed(int(random.randint(2**31)))
-                scaled = self.model_.sample(x, n_samples, generator).numpy().T[:, None]
+                draws = self.model_.sample(x, n_samples, generator).numpy()
+                scaled = np.moveaxis(draws.reshape(n_samples, len(x), -1), 0, -1)
             else:
                 observed = self._observed(x)
                 factor = torch.linalg.cholesky(observed.covariance_matrix).numpy()
@@ -522,13 +531,13 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     def _covariances(self, observed: MultivariateNormal, num_rows: int) -> Floats:
         """The covariances of every target, in its units."""
-        return self._scaled_covariances(observed.covariance_matrix.numpy(), num_rows)
-
-    def _scaled_covariances(self, matrix: Floats, num_rows: int) -> Floats:
         count = self.y_scaler_.n_features_in_
-        joint = matrix.reshape(num_rows, count, num_rows, count)
-        by_target = np.diagonal(joint, axis1=1, axis2=3) * self.y_scaler_.scale_**2
-        return by_target[..., 0] if self._num_target_axes == 1 else by_target
+        joint = observed.covariance_matrix.numpy().reshape(num_rows, count, num_rows, count)
+        return self._scaled_covariances(np.diagonal(joint, axis1=1, axis2=3))
+
+    def _scaled_covariances(self, by_target: Floats) -> Floats:
+        scaled = by_target * self.y_scaler_.scale_**2
+        return scaled[..., 0] if self._num_target_axes == 1 else scaled
 
     def _shaped(self, columns: Floats) -> Floats:
         """Values (N, T) in the shape that the targets had."""

@@ -6,16 +6,17 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel
 
 from rfgp.averaging import AveragedGP, most_probable, parameter_draws
-from rfgp.averaging.averaged import stacking_weights
-from rfgp.averaging.half_ranks import InputScale
-from rfgp.averaging.member import Member, TargetScale
-from rfgp.averaging.mixture import DEGREES, MemberPrediction, Tail
+from rfgp.averaging.column_scale import ColumnScale
+from rfgp.averaging.input_scale import InputScale
+from rfgp.averaging.mixture import DEGREES, Component, Tail
+from rfgp.averaging.stacking import stacked, stacking_weights
 from rfgp.averaging.table_kernel import LENGTHS, TableKernel, fixed_matrices
-from rfgp.averaging.target_transform import TargetTransform
+from rfgp.averaging.table_member import TableMember, TableRows
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -70,8 +71,8 @@ def gpytorch_kernel(kernel, vector):
 
 
 def table_kernel(has_lengthscales):
-    x = InputScale(TRAIN, has_ranks=False)(TRAIN)
-    y = TargetScale(TARGETS, TargetTransform()).forward(TARGETS)
+    x = InputScale(TRAIN, "values")(TRAIN)
+    y = ColumnScale(TARGETS.unsqueeze(-1), is_transformed=False).forward(TARGETS.unsqueeze(-1)).squeeze(-1)
     kernel = TableKernel(x, y, fixed_matrices(x, x), has_lengthscales)
     random = np.random.default_rng(1)
     return kernel, kernel.start + 0.3 * random.normal(size=len(kernel.start))
@@ -103,47 +104,53 @@ def test_gradients_are_those_of_differences(has_lengthscales):
 
 
 def dense_members(model):
-    """Of each member and draw: kernel, covariance of noisy rows, and noise."""
+    """Of each member and draw: the member, kernel, covariance of noisy rows, and noise."""
     for member in model.members:
-        kernel = member.kernel
-        for vector in member.vectors:
+        (kernel,) = member._kernels
+        for vector in member.vectors[0]:
             dense, noise = gpytorch_kernel(kernel, vector), kernel.noise(vector)
             yield member, dense, dense(kernel.x, kernel.x) + noise * torch.eye(len(kernel.x)), noise
 
 
+def joined(moments):
+    """Means and variances of all members and draws of one target."""
+    return tuple(torch.cat([getattr(part, name) for part in moments]).squeeze(-1) for name in ("mean", "variance"))
+
+
 def test_predictions_are_those_of_dense_algebra(model):
-    found = [member.predict(TEST) for member in model.members]
-    joint = [pair for member in model.members for pair in member.joint(TEST)]
-    means, variances = (torch.cat([getattr(part, name) for part in found]) for name in ("mean", "variance"))
+    means, variances = joined([member.predict(TEST) for member in model.members])
+    latent = joined([member.predict(TEST, has_noise=False) for member in model.members])[1]
+    joint = [pair for member in model.members for pair in member.joint(TEST)(0)]
     for place, (member, dense, total, noise) in enumerate(dense_members(model)):
-        new = member.scale(TEST)
-        cross = dense(member.kernel.x, new)
+        new = member.rows.scale(TEST)
+        cross = dense(member.rows.x, new)
         solved = torch.linalg.solve(total, cross)
         covariance = dense(new, new) - cross.mT @ solved + noise * torch.eye(NEW)
-        mean = solved.mT @ member.kernel.y
-        for part in (means[place], joint[place][0]):
+        mean = solved.mT @ member.y[:, 0]
+        for part in (means[place], joint[place].mean):
             torch.testing.assert_close(part, mean, rtol=1e-8, atol=1e-8)
         torch.testing.assert_close(variances[place], covariance.diagonal(), rtol=1e-8, atol=1e-8)
-        torch.testing.assert_close(joint[place][1], covariance, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(latent[place], covariance.diagonal() - noise, rtol=1e-8, atol=1e-8)
+        torch.testing.assert_close(joint[place].covariance, covariance, rtol=1e-8, atol=1e-8)
 
 
 def test_left_out_rows_are_predicted_by_the_others(model):
-    groups = [torch.tensor([0, 5, 9]), torch.tensor([1, 2])]
-    left = [torch.cat([getattr(m.left_out(groups), name) for m in model.members]) for name in ("mean", "variance")]
+    groups = [torch.tensor([[0, 5, 9]]), torch.tensor([[1, 2], [3, 7]])]
+    means, variances = joined([member.left_out(groups) for member in model.members])
     for place, (member, _, total, _) in enumerate(dense_members(model)):
-        for out in [*groups, torch.tensor([20])]:
+        for out in [*groups[0], *groups[1], torch.tensor([20])]:
             kept = torch.tensor([k for k in range(ROWS) if k not in out.tolist()])
             solved = torch.linalg.solve(total[kept][:, kept], total[kept][:, out])
-            mean = solved.mT @ member.kernel.y[kept]
+            mean = solved.mT @ member.y[kept, 0]
             variance = (total[out][:, out] - total[out][:, kept] @ solved).diagonal()
-            torch.testing.assert_close(left[0][place, out], mean, rtol=1e-8, atol=1e-8)
-            torch.testing.assert_close(left[1][place, out], variance, rtol=1e-8, atol=1e-8)
+            torch.testing.assert_close(means[place, out], mean, rtol=1e-8, atol=1e-8)
+            torch.testing.assert_close(variances[place, out], variance, rtol=1e-8, atol=1e-8)
 
 
 def test_mixtures_have_the_moments_and_quantiles_of_their_density(model):
-    model.tails = [Tail(degrees) for degrees in (np.inf, 6.0, 10.0, np.inf)]
+    model.tails = [Tail(torch.tensor([degrees])) for degrees in (math.inf, 6.0, 10.0, math.inf)]
     found = model.predictive(TEST)
-    low, high = model.limits
+    low, high = (float(end) for end in model.limits)
     grid = torch.linspace(2.0 * low - high, 2.0 * high - low, 4_001, dtype=torch.float64)
     densities = torch.stack([found.log_prob(value.expand(NEW)).exp() for value in grid])
     step = float(grid[1] - grid[0])
@@ -161,13 +168,19 @@ def test_mixtures_have_the_moments_and_quantiles_of_their_density(model):
 
 @pytest.mark.parametrize("degrees", DEGREES)
 def test_tails_have_the_95_percent_interval_of_the_normal(degrees):
-    tail = Tail(degrees)
-    np.testing.assert_allclose(tail.icdf(np.array([0.025, 0.975])), [-1.959964, 1.959964], atol=1e-6)
-    levels = np.array([0.01, 0.4, 0.99])
-    np.testing.assert_allclose(tail.cdf(tail.icdf(levels)), levels, rtol=1e-10)
+    tail = Tail(torch.tensor([degrees, 6.0, degrees]))
+
+    def values(*numbers):
+        return torch.tensor(numbers, dtype=torch.float64).unsqueeze(-1).expand(-1, 3)
+
+    torch.testing.assert_close(tail.icdf(values(0.025, 0.975)), values(-1.959964, 1.959964), atol=1e-6, rtol=0.0)
+    levels = values(0.01, 0.4, 0.99)
+    torch.testing.assert_close(tail.cdf(tail.icdf(levels)), levels, rtol=1e-10, atol=0.0)
     step = 1e-5
-    slope = (tail.cdf(np.array([0.7 + step])) - tail.cdf(np.array([0.7 - step]))) / (2.0 * step)
-    np.testing.assert_allclose(np.log(slope), tail.log_density(np.array([0.7])), rtol=1e-6)
+    slope = (tail.cdf(values(0.7 + step)) - tail.cdf(values(0.7 - step))) / (2.0 * step)
+    torch.testing.assert_close(slope.log(), tail.log_density(values(0.7)), rtol=1e-6, atol=0.0)
+    wanted = scipy.stats.t(degrees).var() * float(tail.scale[0]) ** 2
+    assert abs(float(tail.variance[0]) - wanted) < 1e-9 * wanted
 
 
 def test_draws_have_the_moments_of_the_mixture(model):
@@ -188,7 +201,7 @@ def test_drawn_functions_have_the_moments_of_the_function(model):
     count, found = 4000, model.function(TEST)
     generator, values, means = torch.Generator().manual_seed(6), [], []
     for _ in range(4):  # the waves of a draw of the prior are random too
-        parts = [functions(TEST) for functions in model.draw_functions(count // 4, generator)]
+        parts = [functions(TEST)[..., 0] for functions in model.draw_functions(count // 4, generator)]
         values.append(torch.cat([part[:, 1:] for part in parts], dim=-1))
         means.append(torch.stack([part[:, 0] for part in parts]).mean(0))
     drawn = torch.cat(values, dim=-1)
@@ -198,19 +211,11 @@ def test_drawn_functions_have_the_moments_of_the_function(model):
 
 
 def test_new_rows_count_as_if_they_had_been_there(model):
-    members = [
-        Member(
-            X,
-            Y,
-            member.scale,
-            member.target,
-            member.has_lengthscales,
-            fixed_matrices(member.scale(X), member.scale(X)),
-        )
-        for member in model.members
-    ]
-    for made, member in zip(members, model.members, strict=True):
+    members = []
+    for member in model.members:
+        made = TableMember(TableRows(member.rows.scale, X), member.target, Y.unsqueeze(-1))
         made.vectors = member.vectors
+        members.append(made)
     model.update(TEST, TRUTH)
     for made, member in zip(members, model.members, strict=True):
         torch.testing.assert_close(member.predict(TRAIN), made.predict(TRAIN), rtol=1e-10, atol=1e-10)
@@ -239,14 +244,29 @@ def test_equal_inputs_are_left_out_together():
     """One by one they would be predicted by those that they equal."""
     x, y = rows(30)
     x, y = x.repeat(4, 1), y.repeat(4) + 0.5 * torch.randn(120, generator=torch.Generator().manual_seed(3))
-    model, groups = AveragedGP(x, y), [torch.arange(30 * 4).reshape(4, 30)[:, k] for k in range(30)]
-    densities = []
+    model, groups = AveragedGP(x, y), [torch.arange(30 * 4).reshape(4, 30).mT]
+    y, densities = y.double().unsqueeze(-1), []
     for member, tail in zip(model.members, model.tails, strict=True):
-        moments = member.left_out(groups)
-        logs = {degrees: MemberPrediction(moments, member.target, Tail(degrees)).log_density(y) for degrees in DEGREES}
-        assert tail.degrees == max(logs, key=lambda degrees: logs[degrees].sum())
-        densities.append(logs[tail.degrees])
-    np.testing.assert_allclose(model.weights, stacking_weights(np.stack(densities)), rtol=1e-9)
+        moments, logs = member.left_out(groups), {}
+        for degrees in DEGREES:
+            logs[degrees] = Component(moments, member.target, Tail(torch.tensor([degrees]))).log_density(y)
+        assert float(tail.degrees) == max(logs, key=lambda degrees: logs[degrees].sum())
+        densities.append(logs[float(tail.degrees)])
+    torch.testing.assert_close(model.weights, stacking_weights(torch.stack(densities)), rtol=1e-9, atol=0.0)
+
+
+def test_members_are_weighed_by_what_is_rounded_to_a_value():
+    """A density is infinite where a member has no noise, and the probability of a rounded value is not."""
+    x, y = rows(60)
+    rounded = (2.0 * y).round().unsqueeze(-1) / 2.0
+    moments, member = AveragedGP(x, y).members[0].left_out(), AveragedGP(x, y).members[0]
+    sharp, wide = copy.deepcopy(member), copy.deepcopy(member)
+    at_values = member.target.forward(rounded).unsqueeze(0)
+    sharp.left_out = lambda groups: moments._replace(mean=at_values, variance=torch.full_like(at_values, 1e-16))
+    wide.left_out = lambda groups: moments._replace(mean=at_values, variance=torch.full_like(at_values, 1e-4))
+    assert float(stacked([sharp, wide], rounded, [])[1][0]) == pytest.approx(0.5, abs=0.01)
+    y = y.unsqueeze(-1)
+    assert float(stacked([sharp, wide], y, [])[1][0]) < 0.1
 
 
 def test_a_rare_spike_does_not_stop_the_choice_of_scales():
@@ -259,12 +279,12 @@ def test_a_rare_spike_does_not_stop_the_choice_of_scales():
 def test_the_evidence_is_that_of_the_most_probable_parameters(model):
     logs = []
     for member in model.members:
-        kernel, vector = member.kernel, member.mode
+        (kernel,), (vector,) = member._kernels, member.modes
         total = gpytorch_kernel(kernel, vector)(kernel.x, kernel.x)
         total = total + kernel.noise(vector) * torch.eye(ROWS, dtype=torch.float64)
         normal = torch.distributions.MultivariateNormal(torch.zeros(ROWS, dtype=torch.float64), total)
-        logs.append(normal.log_prob(kernel.y) + member.target.log_slope(TARGETS).sum())
-    wanted = torch.logsumexp(torch.stack(logs) + torch.from_numpy(model.weights).log(), 0)
+        logs.append(normal.log_prob(kernel.y) + member.target.log_slope(TARGETS.unsqueeze(-1)).sum())
+    wanted = torch.logsumexp(torch.stack(logs) + model.weights[:, 0].log(), 0)
     torch.testing.assert_close(model.log_marginal_likelihood(), wanted, rtol=1e-9, atol=1e-9)
 
 
@@ -305,7 +325,8 @@ def test_intervals_cover_functions_of_the_prior():
 @pytest.mark.parametrize(
     ("x", "y"),
     [
-        (TRAIN, TARGETS.unsqueeze(-1)),
+        (TRAIN, TARGETS.reshape(1, -1, 1)),
+        (TRAIN, torch.stack([TARGETS, torch.ones(ROWS)], dim=-1)),
         (TRAIN, TARGETS[:-1]),
         (TRAIN, TARGETS * math.inf),
         (TRAIN * math.nan, TARGETS),

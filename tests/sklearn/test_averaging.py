@@ -72,6 +72,54 @@ def test_covariances_and_draws_belong_together(model):
     assert np.abs(np.corrcoef(draws) - covariance / np.outer(std, std)).max() < 0.15
 
 
+@pytest.fixture(scope="module")
+def several():
+    """Two targets in units of their own, whose noise is the same."""
+    random = np.random.default_rng(1)
+    x, noise = random.random((ROWS + NEW, 2)), 0.2 * random.normal(size=(ROWS + NEW, 1))
+    y = (np.stack([np.sin(4.0 * x[:, 0]), x[:, 1] ** 2], axis=1) + noise) * [1.0, 1e4] + [0.0, 1e5]
+    return RandomFeatureGPRegressor(random_state=0).fit(x[:ROWS], y[:ROWS]), x, y
+
+
+def test_several_targets_are_predicted_in_their_units(several):
+    model, x, y = several
+    mean, std = model.predict(x[ROWS:], return_std=True)
+    assert isinstance(model.model_, AveragedGP) and mean.shape == std.shape == (NEW, 2)
+    assert model.score(x[ROWS:], y[ROWS:]) > 0.7
+    assert (np.abs((y[ROWS:] - mean) / std).mean(0) < 1.3).all()
+    ends = model.predict_interval(x[ROWS:])
+    inside = (ends[:, 0] < y[ROWS:]) & (y[ROWS:] < ends[:, 1])
+    assert ends.shape == (NEW, 2, 2) and abs(inside.mean() - 0.95) < 4.0 * (0.95 * 0.05 / NEW) ** 0.5
+
+
+def test_covariances_and_draws_of_several_targets_belong_together(several):
+    model, x, _ = several
+    mean, covariance = model.predict(x[ROWS:], return_cov=True)
+    std = model.predict(x[ROWS:], return_std=True)[1]
+    assert covariance.shape == (NEW, NEW, 2)
+    np.testing.assert_allclose(np.sqrt(np.diagonal(covariance)).T, std)
+    draws = model.sample_y(x[ROWS:], n_samples=2000)
+    assert draws.shape == (NEW, 2, 2000)
+    assert (np.abs(draws.mean(-1) - mean) < 4.5 * std / 2000**0.5).all()
+    between = np.mean([np.corrcoef(of_row)[0, 1] for of_row in draws])
+    assert between > 0.5  # the noise is the same
+
+
+def test_left_out_rows_updates_and_copies_of_several_targets(several):
+    model, x, y = copy.deepcopy(several[0]), *several[1:]
+    alone, std = model.cross_val_predict(x[:ROWS], y[:ROWS], return_std=True)
+    assert 0.85 < np.mean(np.abs(alone - y[:ROWS]) < 1.96 * std) <= 1.0
+    np.testing.assert_allclose(pickle.loads(pickle.dumps(model)).predict(x), model.predict(x))
+    model.partial_fit(x[ROWS:-5], y[ROWS:-5])
+    assert len(model.model_.y) == ROWS + NEW - 5
+    y = y.copy()
+    y[-5:, 1] = np.nan
+    with pytest.raises(ValueError, match="without gaps"):
+        copy.deepcopy(model).set_params(average=True).partial_fit(x[-5:], y[-5:])
+    model.partial_fit(x[-5:], y[-5:])
+    assert not isinstance(model.model_, AveragedGP)
+
+
 def test_left_out_rows_and_folds(model):
     alone, std = model.cross_val_predict(X[:ROWS], Y[:ROWS], return_std=True)
     assert 0.8 < np.mean(np.abs(alone - Y[:ROWS]) < 1.96 * std) <= 1.0
@@ -92,7 +140,7 @@ def test_more_rows(model):
 def test_rows_that_are_too_many_or_have_weights_are_learned_with_one_set_of_parameters(model, monkeypatch, weights):
     monkeypatch.setattr(regressor, "MOST_AVERAGED", ROWS + NEW - (weights is None))
     strict = copy.deepcopy(model).set_params(average=True)
-    with pytest.raises(ValueError, match=r"expected at most .* rows and no sample_weight for average=True"):
+    with pytest.raises(ValueError, match=r"expected at most .* no sample_weight for average=True"):
         strict.partial_fit(X[ROWS:], Y[ROWS:], weights)
     assert len(strict.model_.y) == ROWS
     model.partial_fit(X[ROWS:], Y[ROWS:], weights)
@@ -136,7 +184,7 @@ def test_levels_are_between_zero_and_one(model, levels):
         ({"average": "yes"}, None, Y[:ROWS]),
         ({"time_limit": 5.0}, None, Y[:ROWS]),
         ({}, np.ones(ROWS), Y[:ROWS]),
-        ({}, None, np.stack([Y, Y], axis=1)[:ROWS]),
+        ({}, None, np.where(np.arange(2 * ROWS).reshape(ROWS, 2) == 3, np.nan, np.stack([Y, Y], axis=1)[:ROWS])),
     ],
 )
 def test_what_is_not_averaged_is_refused(settings, weights, targets):
@@ -148,7 +196,8 @@ def test_what_is_set_for_one_set_of_parameters_is_taken():
     for settings in ({"average": False}, {"kernel": "rbf"}, {"time_limit": 5.0}, {"num_features": 20}):
         model = RandomFeatureGPRegressor(**settings, random_state=0).fit(X[:ROWS], Y[:ROWS])
         assert not isinstance(model.model_, AveragedGP)
-    several = RandomFeatureGPRegressor(random_state=0).fit(X[:ROWS], np.stack([Y, Y], axis=1)[:ROWS])
+    gaps = np.where(np.arange(2 * ROWS).reshape(ROWS, 2) == 3, np.nan, np.stack([Y, Y], axis=1)[:ROWS])
+    several = RandomFeatureGPRegressor(random_state=0).fit(X[:ROWS], gaps)
     weighted = RandomFeatureGPRegressor(random_state=0).fit(X[:ROWS], Y[:ROWS], np.ones(ROWS))
     assert not isinstance(several.model_, AveragedGP) and not isinstance(weighted.model_, AveragedGP)
 

@@ -74,7 +74,7 @@ class AveragedSource(FunctionSource):
     """The functions of an average over parameters."""
 
     def __init__(self, model: AveragedGP) -> None:
-        self.model = model
+        self.model, self.has_outputs = model, model.has_outputs
 
     @property
     def bounds(self) -> Tensor:
@@ -82,7 +82,11 @@ class AveragedSource(FunctionSource):
 
     def functions(self, num_functions: int) -> list[Functions]:
         generator = torch.Generator().manual_seed(int(torch.randint(2**31, ())))
-        return [*self.model.draw_functions(num_functions, generator)]
+
+        def flat(functions: Functions) -> Functions:
+            return lambda x: functions(x).flatten(1)
+
+        return [flat(functions) for functions in self.model.draw_functions(num_functions, generator)]
 
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         found = self.model.function(x.double())

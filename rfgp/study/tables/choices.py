@@ -12,11 +12,11 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 from torch.distributions import Normal
 
-from ...averaging.target_transform import TargetTransform, TransformedNormal, transformed
 from ...sklearn.comparison import without_advice
 from ...training.timing import Deadline
 from .spread import learned_spreads
 from .table import Table
+from .target_transform import TargetTransform, TransformedNormal, transformed
 
 _SKEWED = 0.75
 """The modulus of the skewness of a target from which on transforms are tried."""

@@ -15,7 +15,6 @@ from torch.distributions import Normal
 
 from ..._support import checks, optional
 from ..._support.data_frames import Missing
-from ...averaging.target_transform import TargetTransform, TransformedNormal, transformed
 from ...linalg.column_scales import standardized
 from ...models import WeightSpaceGP
 from ...saving import load, save
@@ -32,6 +31,7 @@ from .report import warn_of_filled
 from .scores import Scores
 from .spread import Spread, learned_spreads
 from .table import Table
+from .target_transform import TargetTransform, TransformedNormal, transformed
 
 if TYPE_CHECKING:
     import pandas

@@ -12,10 +12,10 @@ from torch.distributions import Normal
 
 from ... import diagnostics
 from ..._support import checks
-from ...averaging.target_transform import TransformedNormal
 from ...sklearn.baselines import baselines
 from ..datasets import Dataset
 from ..report import ReportTable
+from .target_transform import TransformedNormal
 
 LEVEL = 0.95
 _SPOKEN = {"linear": "a linear model", "no inputs": "a prediction without inputs"}

@@ -9,10 +9,10 @@ from sklearn.linear_model import RidgeCV
 from sklearn.preprocessing import StandardScaler
 from torch.distributions import Normal
 
-from rfgp.averaging.target_transform import TargetTransform, TransformedNormal
 from rfgp.sklearn.baselines import baselines
 from rfgp.study.tables import TableModel
 from rfgp.study.tables.table import _column
+from rfgp.study.tables.target_transform import TargetTransform, TransformedNormal
 
 
 @pytest.mark.parametrize("num_targets", [1, 2])

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.distributions import LogNormal, Normal
 
-from rfgp.averaging.target_transform import TargetTransform, TransformedNormal
 from rfgp.study.tables.choices import Trials
+from rfgp.study.tables.target_transform import TargetTransform, TransformedNormal
 from rfgp.training.timing import NEVER, Deadline
 
 Y = torch.linspace(0.5, 9.0, 30, dtype=torch.float64)

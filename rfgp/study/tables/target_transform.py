@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Normal
 
+from ...averaging.column_scale import log_slope, powered, unpowered
+
 _NODES, _WEIGHTS = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(32))
 
 
@@ -52,8 +54,7 @@ class TargetTransform:
             return 2.0 * (y + self.center).sqrt()
         if self.kind == "none":
             return y
-        u = (y - self.center) / self.scale
-        return torch.where(u >= 0.0, _power(u, self.power), -_power(-u, 2.0 - self.power))
+        return powered((y - self.center) / self.scale, y.new_tensor(self.power))
 
     def inverse(self, z: Tensor) -> Tensor:
         """The target of its transformed values."""
@@ -63,8 +64,7 @@ class TargetTransform:
             return ((0.5 * z.clamp_min(0.0)).square() - self.center).clamp_min(0.0)
         if self.kind == "none":
             return z
-        u = torch.where(z >= 0.0, _root(z, self.power), -_root(-z, 2.0 - self.power))
-        return self.center + self.scale * u
+        return self.center + self.scale * unpowered(z, z.new_tensor(self.power))
 
     def log_slope(self, y: Tensor) -> Tensor:
         """The logarithm of the derivative of the transform."""
@@ -74,22 +74,7 @@ class TargetTransform:
             return -0.5 * (y + self.center).log()
         if self.kind == "none":
             return torch.zeros_like(y)
-        u = (y - self.center) / self.scale
-        power = torch.where(u >= 0.0, self.power - 1.0, 1.0 - self.power)
-        return power * u.abs().log1p() - np.log(self.scale)
-
-
-def yeo_johnson(y: Tensor) -> TargetTransform:
-    """That of Yeo and Johnson of targets (N,), with the power in [0, 2] under which they are most probably normal."""
-    center, scale = float(y.mean()), float(y.std(correction=0))
-
-    def loss(power: float) -> float:
-        transform = TargetTransform("yeo-johnson", center, scale, power)
-        variance = float(transform.forward(y).var(correction=0))
-        return 0.5 * len(y) * np.log(variance) - float(transform.log_slope(y).sum())
-
-    power = float(scipy.optimize.minimize_scalar(loss, bounds=(0.0, 2.0), method="bounded").x)
-    return TargetTransform("yeo-johnson", center, scale, power)
+        return log_slope((y - self.center) / self.scale, y.new_tensor(self.power)) - np.log(self.scale)
 
 
 class TransformedNormal:
@@ -130,17 +115,6 @@ def transformed(y: Tensor, transforms: tuple[TargetTransform, ...]) -> Tensor:
         return y
     columns = zip(transforms, y.reshape(len(y), -1).unbind(-1), strict=True)
     return torch.stack([transform.forward(column) for transform, column in columns], dim=-1).reshape(y.shape)
-
-
-def _power(u: Tensor, power: float) -> Tensor:
-    """The function of Yeo and Johnson for positive values."""
-    logs = u.clamp_min(0.0).log1p()
-    return logs if power == 0.0 else (power * logs).expm1() / power
-
-
-def _root(z: Tensor, power: float) -> Tensor:
-    values = z.clamp_min(0.0)
-    return values.expm1() if power == 0.0 else ((power * values).log1p() / power).expm1()
 
 
 def _along(values: Tensor, like: Tensor) -> Tensor:

@@ -1,0 +1,65 @@
+"""The members of an average for one target: lengthscales for all inputs, on four scales."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .column_scale import ColumnScale
+from .input_scale import InputScale, Kind
+from .member import groups_by_size
+from .parameter_draws import Floats
+from .stacking import stacked
+from .table_member import TableMember, TableRows
+
+Scale = tuple[Kind, bool]
+_SCALES: tuple[Scale, ...] = (("values", False), ("half ranks", False), ("values", True), ("half ranks", True))
+"""What inputs become, and whether the target is transformed."""
+CHOOSING, CHOSEN_BY = 400, 300
+"""From how many rows on members are chosen first, and by how many rows."""
+_DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS = 24, 200, 8, 32
+_SHARE = 0.25
+
+
+def members_of_one(x: Tensor, y: Tensor, groups: Tensor) -> list[TableMember]:
+    """Members for inputs (N, d) and a target (N, 1).
+
+    Of more than 400 rows, 300 choose the scales: those with at least a quarter of the weight, or half of the largest.
+
+    :param groups: numbers (N,) of rows that are left out together.
+    """
+    scales, starts = list(_SCALES), {}
+    if len(x) > CHOOSING:
+        rows = chosen_rows(len(x))
+        members = _learned(x[rows], y[rows], scales, 8, 48, {})
+        shares = stacked(members, y[rows], groups_by_size(groups[rows])).shares
+        least = max(_SHARE, 0.5 * max(shares))
+        starts = {scale: member.modes[0] for scale, member in zip(scales, members, strict=True)}
+        scales = [scale for scale, share in zip(scales, shares, strict=True) if share >= least]
+    draws, proposals = draws_and_proposals(len(x), _DRAWS, _PROPOSALS, _FEWEST_DRAWS)
+    return _learned(x, y, scales, draws, proposals, starts)
+
+
+def chosen_rows(num_rows: int) -> Tensor:
+    """Rows that choose members, the same in every fit."""
+    return torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:CHOSEN_BY]
+
+
+def draws_and_proposals(num_rows: int, draws: int, proposals: int, fewest_draws: int) -> tuple[int, int]:
+    """How many draws of the parameters, and of how many proposals: the work of 300 rows, or least numbers."""
+    work = min(1.0, (CHOSEN_BY / num_rows) ** 2)
+    return max(fewest_draws, int(draws * work**0.5)), max(_FEWEST_PROPOSALS, int(proposals * work))
+
+
+def _learned(
+    x: Tensor, y: Tensor, scales: list[Scale], draws: int, proposals: int, starts: dict[Scale, Floats]
+) -> list[TableMember]:
+    starts, members = dict(starts), []
+    rows = {kind: TableRows(InputScale(x, kind), x) for kind in dict(scales)}
+    targets = {is_transformed: ColumnScale(y, is_transformed) for is_transformed in (False, True)}
+    for kind, is_transformed in scales:
+        member, start = TableMember(rows[kind], targets[is_transformed], y), starts.get((kind, is_transformed))
+        member.learn(None if start is None else [start], draws, proposals)
+        starts.setdefault((kind, True), member.modes[0])
+        members.append(member)
+    return members

@@ -1,0 +1,184 @@
+"""Members whose kernel has a lengthscale for each input, and whose parameters are drawn from their posterior."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from ..linalg import cholesky
+from .column_scale import ColumnScale
+from .functions import Conditioned, DrawnFunctions, MaternPart, PriorFunctions
+from .input_scale import InputScale
+from .member import Functions, JointNormal, Member, Moments, Rows, group_left_out
+from .parameter_draws import Floats, most_probable, parameter_draws
+from .table_kernel import LENGTHS, TableKernel, fixed_matrices
+
+_STEPS, _STEPS_FROM_NEAR = 100, 40
+"""Steps of the search for the most probable parameters, and of one that begins at those of other rows."""
+
+
+class TableRows(Rows):
+    """Inputs on a scale, and the parts of the kernel there that have no parameters but a scale."""
+
+    def __init__(self, scale: InputScale, x: Tensor) -> None:
+        self.scale, self.x = scale, scale(x)
+        self.fixed = fixed_matrices(self.x, self.x)
+
+    def with_inputs(self, x: Tensor) -> TableRows:
+        return TableRows(self.scale, x)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "fixed": None}  # which are larger than all the rest, and follow from the inputs
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, fixed=fixed_matrices(state["x"], state["x"]))
+
+    @property
+    def has_few_inputs(self) -> bool:
+        """Whether the rows tell a lengthscale for each input."""
+        return self.x.shape[1] <= max(10, min(50, len(self.x) // 3))
+
+
+class TableMember(Member[TableRows]):
+    """Exact processes of rows (N, d) and targets (N, T), one for each target and draw of its parameters.
+
+    :param rows: the inputs.
+    :param target: the scale of the targets.
+    :param y: the targets.
+    """
+
+    def __init__(self, rows: TableRows, target: ColumnScale, y: Tensor) -> None:
+        self.rows, self.target, self.has_lengthscales = rows, target, rows.has_few_inputs
+        self.y = target.forward(y)
+        self.modes = [kernel.start for kernel in self._kernels]
+        self.vectors = [mode[None] for mode in self.modes]
+
+    @property
+    def _kernels(self) -> list[TableKernel]:
+        rows = self.rows
+        return [TableKernel(rows.x, column, rows.fixed, self.has_lengthscales) for column in self.y.mT]
+
+    @property
+    def num_draws(self) -> int:  # type: ignore[override]
+        """How many draws of the parameters each target has."""
+        return len(self.vectors[0])
+
+    def learn(self, starts: Sequence[Floats] | None, count: int, num_proposals: int) -> None:
+        """Find the most probable parameters of every target, and draw from their posterior."""
+        kernels, most_steps = self._kernels, _STEPS if starts is None else _STEPS_FROM_NEAR
+        starts = [kernel.start for kernel in kernels] if starts is None else starts
+        pairs = zip(kernels, starts, strict=True)
+        self.modes = [most_probable(kernel, start, most_steps).vector for kernel, start in pairs]
+        self.vectors = [mode[None] for mode in self.modes]
+        if count > 1:
+            pairs = zip(kernels, self.modes, strict=True)
+            self.vectors = [parameter_draws(kernel, mode, count, num_proposals).vectors for kernel, mode in pairs]
+
+    def _posteriors(self, number: int) -> Iterator[tuple[TableKernel, Floats, Tensor, Tensor]]:
+        """For each draw of a target its vector, the Cholesky factor (N, N) of the covariance, and its solution (N,)."""
+        kernel = self._kernels[number]
+        for vector in self.vectors[number]:
+            factor = _factor(kernel, vector)
+            yield kernel, vector, factor, torch.cholesky_solve(kernel.y.unsqueeze(-1), factor).squeeze(-1)
+
+    def _stacked(self, each: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> Moments:
+        """Moments from those of every target and draw."""
+        parts = [torch.stack([torch.stack([pair[part] for pair in of]) for of in each], dim=-1) for part in range(2)]
+        return Moments(*parts)
+
+    def left_out(self, groups: Sequence[Tensor] = ()) -> Moments:
+        found = []
+        for number, column in enumerate(self.y.mT):
+            pairs = []
+            for _, _, factor, alpha in self._posteriors(number):
+                inverse = torch.cholesky_inverse(factor)
+                mean, variance = group_left_out(column.unsqueeze(-1), alpha.unsqueeze(-1), inverse, groups)
+                pairs.append((mean.squeeze(-1), variance))
+            found.append(pairs)
+        return self._stacked(found)
+
+    def log_evidence(self) -> float:
+        total = float(self.target.log_slope(self.target.inverse(self.y)).sum())
+        for kernel, mode in zip(self._kernels, self.modes, strict=True):
+            total += kernel.prior(mode)[0] - kernel.loss(mode, has_gradient=False)[0]
+        return total - 0.5 * self.y.numel() * math.log(2.0 * math.pi)
+
+    def with_rows(self, rows: TableRows, x: Tensor, y: Tensor) -> TableMember:
+        twin = TableMember(rows, self.target, y)
+        twin.has_lengthscales, twin.modes, twin.vectors = self.has_lengthscales, self.modes, self.vectors
+        return twin
+
+    def predict(self, x: Tensor, has_noise: bool = True) -> Moments:
+        new = self.rows.scale(x)
+        fixed, found = fixed_matrices(self.rows.x, new), []
+        for number in range(self.y.shape[1]):
+            pairs = []
+            for kernel, vector, mean, variance, _ in self._at(number, new, fixed):
+                pairs.append((mean, variance + kernel.noise(vector) if has_noise else variance))
+            found.append(pairs)
+        return self._stacked(found)
+
+    def _at(
+        self, number: int, new: Tensor, fixed: Tensor
+    ) -> Iterator[tuple[TableKernel, Floats, Tensor, Tensor, Tensor]]:
+        """For each draw of a target: its vector, means and variances (M,) of the function, half the reduction (N, M).
+
+        :param new: inputs (M, d) on their scale.
+        :param fixed: the fixed parts between training inputs and these.
+        """
+        for kernel, vector, factor, alpha in self._posteriors(number):
+            cross = kernel.matrix(vector, kernel.x, new, fixed)
+            half = torch.linalg.solve_triangular(factor, cross, upper=False)
+            latent = (kernel.variance(vector, new) - half.square().sum(0)).clamp_min(0.0)
+            yield kernel, vector, cross.mT @ alpha, latent, half
+
+    def joint(self, x: Tensor) -> Callable[[int], Iterator[JointNormal]]:
+        new = self.rows.scale(x)
+        fixed, cross = fixed_matrices(new, new), fixed_matrices(self.rows.x, new)
+
+        def of_target(number: int) -> Iterator[JointNormal]:
+            for kernel, vector, mean, variance, half in self._at(number, new, cross):
+                covariance = kernel.matrix(vector, new, new, fixed) - half.mT @ half
+                covariance.diagonal().copy_(variance + kernel.noise(vector))
+                yield JointNormal(mean, covariance)
+
+        return of_target
+
+    def draw_functions(self, place: int, num_functions: int, generator: Generator | None) -> Functions:
+        drawn = [self._drawn(number, place, num_functions, generator) for number in range(self.y.shape[1])]
+
+        def values(x: Tensor) -> Tensor:
+            new = self.rows.scale(x)
+            return self.target.inverse(torch.cat([functions(new) for functions in drawn], dim=-1))
+
+        return values
+
+    def _drawn(self, number: int, place: int, num_functions: int, generator: Generator | None) -> Functions:
+        kernel, vector = self._kernels[number], self.vectors[number][place]
+        factor = _factor(kernel, vector)
+        inverse, scale, (linear, *additive) = kernel.parts(vector)
+        parts = [MaternPart(scale, 2.5, inverse)]
+        for weight, length in zip(additive, LENGTHS, strict=True):
+            parts.append(MaternPart(weight, 2.5, torch.full_like(inverse, 1.0 / length), is_additive=True))
+
+        def cross(new: Tensor) -> Tensor:
+            return kernel.matrix(vector, new, kernel.x, fixed_matrices(new, kernel.x))
+
+        def solve(columns: Tensor) -> Tensor:
+            return torch.cholesky_solve(columns, factor)
+
+        scale_of_target = torch.ones(1, dtype=torch.float64)
+        given = Conditioned(kernel.x, kernel.y.unsqueeze(-1), kernel.noise(vector), solve, cross, scale_of_target)
+        prior = PriorFunctions(len(inverse), linear, parts, num_functions, generator)
+        return DrawnFunctions(prior, given, generator)
+
+
+def _factor(kernel: TableKernel, vector: Floats) -> Tensor:
+    """The Cholesky factor (N, N) of the covariance of the targets."""
+    total = kernel.matrix(vector, kernel.x, kernel.x, kernel.fixed)
+    total.diagonal().add_(kernel.noise(vector))
+    return cholesky(total)

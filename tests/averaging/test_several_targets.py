@@ -1,0 +1,314 @@
+"""Averages of several targets against dense algebra, integrals and Monte Carlo."""
+
+import copy
+import math
+import pickle
+
+import pytest
+import scipy.integrate
+import scipy.stats
+import torch
+from gpytorch.kernels import MaternKernel
+
+from rfgp.averaging import AveragedGP
+from rfgp.averaging.averaged import correlation_root
+from rfgp.averaging.bank_member import BankMember, posterior_weights
+from rfgp.averaging.column_scale import ColumnScale
+from rfgp.averaging.input_scale import InputScale
+from rfgp.averaging.kernel_bank import (
+    RATIOS,
+    SHAPES,
+    KernelBank,
+    Part,
+    Shape,
+    kernels,
+    log_evidences,
+    scales,
+    variances,
+)
+from rfgp.averaging.stacking import stacking_weights
+
+pytestmark = pytest.mark.usefixtures("float64_default")
+
+ROWS, NEW, OUTPUTS = 30, 6, 3
+
+
+def rows(count=ROWS + NEW, seed=0):
+    """Two inputs, and three targets whose noise is correlated."""
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.rand(count, 2, generator=generator, dtype=torch.float64)
+    noise = torch.randn(count, 1, generator=generator, dtype=torch.float64)
+    own = torch.randn(count, OUTPUTS, generator=generator, dtype=torch.float64)
+    functions = torch.stack([(4.0 * x[:, 0]).sin(), x[:, 0] + x[:, 1], (2.0 * x[:, 1]).exp()], dim=-1)
+    return x, functions + 0.2 * (noise + 0.3 * own)
+
+
+X, Y = rows()
+TRAIN, TEST, TARGETS, TRUTH = X[:ROWS], X[ROWS:], Y[:ROWS], Y[ROWS:]
+
+
+class Nearest:
+    """A baseline: the target of the nearest other row."""
+
+    def __init__(self, x, y):
+        self.x, self.y = x, y
+        self.left_out = y[(torch.cdist(x, x) + 9.0 * torch.eye(len(x))).argmin(1)]
+
+    def __call__(self, x):
+        return self.y[torch.cdist(x, self.x).argmin(1)]
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return AveragedGP(TRAIN, TARGETS, Nearest)
+
+
+@pytest.fixture
+def model(fitted):
+    return copy.deepcopy(fitted)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        Shape(1.0),
+        Shape(0.5, ((Part(0.5, 0.7), 0.5),)),
+        Shape(0.0, ((Part(2.5, 2.0), 0.3), (Part(0.5, 1.0, is_additive=True), 0.4))),
+    ],
+)
+def test_kernels_are_those_of_gpytorch(shape):
+    z, total = TEST + 0.1, torch.ones(ROWS, NEW) + 0.5 * shape.linear * TRAIN @ (TEST + 0.1).mT
+    for part, weight in shape.parts:
+        for columns in [[0], [1]] if part.is_additive else [[0, 1]]:
+            kernel = MaternKernel(part.smoothness)
+            kernel.lengthscale = part.length * len(columns) ** 0.5
+            share = weight / 2.0 if part.is_additive else weight
+            total = total + share * kernel(TRAIN[:, columns], z[:, columns]).to_dense().detach()
+    torch.testing.assert_close(next(kernels(TRAIN, z, [shape])), total, rtol=1e-9, atol=1e-9)
+    diagonal = next(kernels(z, z, [shape])).diagonal()
+    torch.testing.assert_close(variances(z, shape), diagonal, rtol=1e-6, atol=1e-6)
+
+
+def test_evidences_are_integrals_over_the_scale():
+    bank = KernelBank(InputScale(TRAIN, "values"), TRAIN, SHAPES[:4])
+    projected = bank.spectrum(3).vectors.mT @ TARGETS
+    found = log_evidences(bank.precisions(3), projected)
+    for ratio in (4, 15):
+        covariance = next(kernels(bank.x, bank.x, SHAPES[3:4])) + RATIOS[ratio] * torch.eye(ROWS)
+        most = float(scales(bank.precisions(3)[ratio], projected)[1])
+
+        def density(log_scale, covariance=covariance, constant=float(found[ratio, 1])):
+            scale = math.exp(log_scale)
+            normal = torch.distributions.MultivariateNormal(torch.zeros(ROWS), scale * covariance)
+            prior = scipy.stats.invgamma(1.0, scale=0.5).pdf(scale) * scale
+            return math.exp(float(normal.log_prob(TARGETS[:, 1])) - constant) * prior
+
+        value = scipy.integrate.quad(density, math.log(most) - 4.0, math.log(most) + 4.0)[0]
+        assert value == pytest.approx(1.0, rel=1e-6)
+
+
+def test_the_prior_of_kernels_is_learned_from_all_targets():
+    logs = torch.log(torch.tensor([[0.9, 0.9, 0.5], [0.1, 0.1, 0.5]]))
+    weights, prior = posterior_weights(logs)
+    assert prior[0] > 0.8 and weights[0, 2] > 0.8
+    assert posterior_weights(logs[:, 2:])[0][0, 0] == pytest.approx(0.5)
+    assert posterior_weights(logs - 1e4)[0][0, 2] == pytest.approx(float(weights[0, 2]))
+
+
+def brute_force(member, out, at):
+    """Mean and covariance of each target by kept rows, at new inputs or rows left out, as mixtures of dense kernels."""
+    kept = torch.tensor([k for k in range(ROWS) if k not in out])
+    x, new = member.rows.x, at
+    base = torch.zeros(len(new), OUTPUTS) if member.baseline is None else member.baseline(TEST)
+    base = member.base[out] if len(out) else base
+    axes = torch.eye(OUTPUTS) if member.rotation is None else member.rotation
+    total_mean, total = torch.zeros(OUTPUTS, len(new)), torch.zeros(OUTPUTS, len(new), len(new))
+    count = len(RATIOS)
+    for component in range(member.y.shape[1]):
+        first, second = torch.zeros(len(new)), torch.zeros(len(new), len(new))
+        for q in member.weights[:, component].nonzero().flatten().tolist():
+            shape, ratio = member.rows.shapes[q // count], float(RATIOS[q % count])
+            (every,) = kernels(x, x, [shape])
+            full = every + ratio * torch.eye(ROWS)
+            quadratic = float(member.y[:, component] @ torch.linalg.solve(full, member.y[:, component]))
+            scale = (quadratic + 1.0) / (ROWS + 2.0)
+            cross, own = next(kernels(x, new, [shape]))[kept], next(kernels(new, new, [shape]))
+            solved = torch.linalg.solve(full[kept][:, kept], cross)
+            mean = solved.mT @ member.y[kept, component]
+            covariance = scale * (own - cross.mT @ solved + ratio * torch.eye(len(new)))
+            weight = float(member.weights[q, component])
+            first, second = first + weight * mean, second + weight * (covariance + torch.outer(mean, mean))
+        second = second - torch.outer(first, first)
+        for target in range(OUTPUTS):
+            total_mean[target] += axes[target, component] * first
+            total[target] += axes[target, component] ** 2 * second
+    means = base + member.unit * total_mean.mT
+    return means, member.unit.square().reshape(-1, 1, 1) * total
+
+
+def test_predictions_are_those_of_dense_algebra(model):
+    kinds = {(m.rotation is None, m.baseline is None) for m in model.members if isinstance(m, BankMember)}
+    assert len(kinds) == 4
+    for member in model.members:
+        if not isinstance(member, BankMember):
+            continue
+        found, joint = member.predict(TEST), member.joint(TEST)
+        means, covariances = brute_force(member, [], member.rows.scale(TEST))
+        torch.testing.assert_close(found.mean[0], means, rtol=1e-8, atol=1e-8)
+        diagonals = covariances.diagonal(dim1=1, dim2=2).mT
+        torch.testing.assert_close(found.variance[0], diagonals, rtol=1e-7, atol=1e-8)
+        for target in range(OUTPUTS):
+            ((mean, covariance),) = joint(target)
+            torch.testing.assert_close(mean, means[:, target], rtol=1e-8, atol=1e-8)
+            torch.testing.assert_close(covariance, covariances[target], rtol=1e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("out", [[4], [0, 5], [1, 2, 3]])
+def test_left_out_rows_are_predicted_by_the_others(model, out):
+    groups = [torch.tensor([out])] if len(out) > 1 else []
+    for member in model.members:
+        if isinstance(member, BankMember):
+            found = member.left_out(groups)
+            means, covariances = brute_force(member, out, member.rows.x[out])
+            torch.testing.assert_close(found.mean[0, out], means, rtol=1e-8, atol=1e-8)
+            diagonals = covariances.diagonal(dim1=1, dim2=2).mT
+            torch.testing.assert_close(found.variance[0, out], diagonals, rtol=1e-7, atol=1e-8)
+
+
+def test_lengthscales_of_all_inputs_are_a_member(model):
+    (table,) = [member for member in model.members if not isinstance(member, BankMember)]
+    assert table.num_draws > 1 and table.predict(TEST).mean.shape == (table.num_draws, NEW, OUTPUTS)
+    alone = copy.copy(table)
+    alone.y, alone.modes, alone.vectors = table.y[:, 1:2], table.modes[1:2], table.vectors[1:2]
+    torch.testing.assert_close(alone.predict(TEST).mean[..., 0], table.predict(TEST).mean[..., 1])
+
+
+def test_draws_have_the_moments_of_the_mixture(model):
+    count = 20_000
+    draws = model.sample(TEST, count, torch.Generator().manual_seed(0))
+    found, covariance = model.predictive(TEST), model.covariance(TEST)
+    assert draws.shape == (count, NEW, OUTPUTS) and covariance.shape == (OUTPUTS, NEW, NEW)
+    torch.testing.assert_close(covariance.diagonal(dim1=1, dim2=2).mT, found.variance, rtol=1e-9, atol=1e-12)
+    assert ((draws.mean(0) - found.mean).abs() < 4.5 * (found.variance / count).sqrt()).all()
+    for level in (0.1, 0.5, 0.9):
+        share = (draws < found.icdf(level)).double().mean(0)
+        assert ((share - level).abs() < 4.5 * (level * (1.0 - level) / count) ** 0.5).all()
+    for target in range(OUTPUTS):
+        std = found.stddev[:, target]
+        wanted = covariance[target] / torch.outer(std, std)
+        assert (draws[..., target].mT.corrcoef() - wanted).abs().max() < 0.1
+
+
+def test_draws_of_targets_have_the_correlations_of_their_errors(model):
+    """Errors of the three targets have correlations of 1 / 1.09."""
+    draws = model.sample(TEST[:1], 4000, torch.Generator().manual_seed(1))[:, 0]
+    level = model.leave_one_out(TRAIN, TARGETS).cdf(TARGETS)
+    errors = torch.special.ndtri(level).mT.corrcoef()
+    assert float(errors[0, 1]) > 0.6
+    independence = correlation_root(torch.special.ndtri(level))[1]
+    assert independence < 0.1
+    assert (draws.mT.corrcoef() - errors).abs().max() < 0.08 + independence
+
+
+def test_correlations_are_shrunk_where_rows_do_not_tell_them():
+    generator = torch.Generator().manual_seed(2)
+    independent, common = torch.randn(40, 60, generator=generator), torch.randn(40, 1, generator=generator)
+    assert correlation_root(independent)[1] > 0.8
+    root, shrinkage = correlation_root(common + 0.3 * independent)
+    assert shrinkage < 0.1 and root.shape == (40, 60)
+    torch.testing.assert_close(root.mT @ root, (common + 0.3 * independent).mT.corrcoef(), rtol=1e-9, atol=1e-9)
+
+
+def test_drawn_functions_have_the_moments_of_the_function(model):
+    found = model.function(TEST)
+    generator, values = torch.Generator().manual_seed(6), []
+    for _ in range(60):  # kernels are drawn too
+        values += [functions(TEST)[:, 1:] for functions in model.draw_functions(64, generator)]
+    drawn = torch.cat(values, dim=1)
+    assert drawn.shape == (NEW, 60 * 64, OUTPUTS)
+    assert ((drawn.mean(1) - found.mean).abs() / found.stddev).max() < 0.25
+    assert (drawn.std(1) / found.stddev - 1.0).abs().max() < 0.35
+
+
+def test_new_rows_count_as_if_they_had_been_there(model):
+    before, members = model.predictive(TEST[:2]).variance, model.members
+    model.update(TEST, TRUTH)
+    assert len(model.y) == ROWS + NEW and bool((model.predictive(TEST[:2]).variance < before).any())
+    for member, old in zip(model.members, members, strict=True):
+        if isinstance(member, BankMember) and member.rotation is None and member.baseline is None:
+            made = BankMember(KernelBank(old.rows.scale, X, old.rows.shapes), old.target, Y)
+            made.unit = old.unit
+            made._condition(made.rows, old.target.forward(Y), torch.zeros_like(Y))
+            torch.testing.assert_close(member.predict(TEST), made.predict(TEST), rtol=1e-9, atol=1e-9)
+    based = next(m for m in model.members if isinstance(m, BankMember) and m.baseline is not None)
+    torch.testing.assert_close(based.base[ROWS:], based.baseline(TEST))
+
+
+@pytest.mark.parametrize("y", [TRUTH[:, :2], TRUTH[:, 0], TRUTH * math.nan, TRUTH[:3]])
+def test_a_failed_update_leaves_the_model_as_it_was(model, y):
+    before = model.predictive(TEST).mean
+    with pytest.raises(ValueError, match="expected"):
+        model.update(TEST, y)
+    assert len(model.y) == ROWS
+    torch.testing.assert_close(model.predictive(TEST).mean, before, rtol=0.0, atol=0.0)
+
+
+def test_copies_predict_the_same(model):
+    written = pickle.dumps(model)
+    assert len(written) < 700_000  # weights of kernels, and no eigenvectors
+    torch.testing.assert_close(pickle.loads(written).predictive(TEST).mean, model.predictive(TEST).mean)
+
+
+def test_units_do_not_matter(model):
+    unit, scale = torch.tensor([1e5, 1e-8, 3.0]), 1e-12
+    other = AveragedGP(TRAIN * scale, TARGETS * unit + 2.0, Nearest).predictive(TEST * scale)
+    wanted = model.predictive(TEST)
+    torch.testing.assert_close((other.mean - 2.0) / unit, wanted.mean, rtol=0.02, atol=0.02)
+    torch.testing.assert_close(other.stddev / unit, wanted.stddev, rtol=0.05, atol=0.02)
+
+
+def test_more_targets_than_rows_and_smooth_ones():
+    """Forty rows of a curve at 60 points: principal components tell the noise of a point by those of others."""
+    generator, points = torch.Generator().manual_seed(3), torch.linspace(0.0, 1.0, 60)
+    x = torch.rand(140, 1, generator=generator)
+    curves = torch.exp(-2.0 * x * points) * torch.sin(5.0 * points + 3.0 * x)
+    y = curves + 0.02 * torch.randn(curves.shape, generator=generator)
+    model = AveragedGP(x[:40], y[:40])
+    found = model.predictive(x[40:])
+    assert float((found.mean - curves[40:]).square().mean().sqrt()) < 0.01
+    level = found.cdf(y[40:])
+    assert 0.92 < float(((level > 0.025) & (level < 0.975)).double().mean()) < 0.99
+    alone = AveragedGP(x[:40], y[:40, 30]).function(x[40:]).mean
+    assert float((alone - curves[40:, 30]).std()) > float((found.mean - curves[40:])[:, 30].std())
+
+
+def test_stacking_weights_of_several_targets_share_a_prior():
+    generator = torch.Generator().manual_seed(4)
+    logs = torch.randn(3, 10, 4, generator=generator)
+    logs[0, :, :3] += 3.0
+    alone, together = stacking_weights(logs[..., 3:])[:, 0], stacking_weights(logs)[:, 3]
+    assert together[0] > alone[0]
+    best = logs[..., 0].exp()
+
+    def value(weights):
+        return float((weights @ best).log().sum()) + float(weights.log().sum())
+
+    single = stacking_weights(logs[..., :1])[:, 0]
+    for other in torch.softmax(single.log() + 0.1 * torch.randn(20, 3, generator=generator), -1):
+        assert value(single) >= value(other) - 1e-6
+
+
+def test_powers_are_the_most_probable_ones():
+    generator = torch.Generator().manual_seed(5)
+    y = torch.randn(400, 2, generator=generator).mul(torch.tensor([1.0, 0.2])).exp()
+    scale = ColumnScale(y, is_transformed=True)
+    standard = ((y - y.mean(0)) / y.std(0, correction=0)).numpy()
+    for column in range(2):
+        wanted = scipy.stats.yeojohnson_normmax(standard[:, column], brack=(-2, 2))
+        assert float(scale.power[column]) == pytest.approx(min(max(wanted, 0.0), 2.0), abs=1e-3)
+    z = scale.forward(y)
+    torch.testing.assert_close(z.mean(0), torch.zeros(2), rtol=0.0, atol=1e-10)
+    torch.testing.assert_close(scale.inverse(z), y, rtol=1e-9, atol=1e-9)
+    step = 1e-6
+    slope = (scale.forward(y + step) - scale.forward(y - step)) / (2.0 * step)
+    torch.testing.assert_close(scale.log_slope(y), slope.log(), rtol=1e-5, atol=1e-5)
