@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
@@ -54,6 +54,8 @@ class Objective(abc.ABC):
     """The power of the number of rows with which the time of an evaluation grows, at most."""
     quantity: ClassVar[str] = "log marginal likelihood"
     """What it is, in words."""
+    prior: Callable[[], Tensor] | None = None
+    """The log density of the parameters, where it is not that of the registered priors alone."""
 
     @property
     def parts(self) -> Parts:
@@ -350,6 +352,7 @@ class ExactObjective(Objective):
             return marginal.log_prob(targets).sum()
 
     def finish(self) -> Tensor:
+        self.model.train()
         value = self.evidence()
         self.model.eval()
         return value
