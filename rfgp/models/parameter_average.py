@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from .._support import checks
-from .._support.gpytorch_names import CHOLESKY_ALWAYS
+from .._support.gpytorch_names import CHOLESKY_ALWAYS, WITHOUT_INPUT_WARNING
 
 _ROWS = 1000
 """How many points are predicted at a time: GPyTorch's exact models form the covariance of all."""
@@ -99,7 +99,7 @@ class ParameterAverage(torch.nn.Module):
     def _mixture(self, x: Tensor, has_noise: bool) -> NormalMixture:
         x = checks.finite(checks.inputs(checks.columns(x), self.input_dim))
         checks.same_kind(x, next(self.parameters()), "x", "the model")
-        with CHOLESKY_ALWAYS:
+        with CHOLESKY_ALWAYS, WITHOUT_INPUT_WARNING:  # which is for models that may be in training
             parts = [_moments(member, x, has_noise) for member in self.members]
         means, variances = (torch.stack(part, dim=-1) for part in zip(*parts, strict=True))
         return NormalMixture(Categorical(torch.ones_like(means)), Normal(means, variances.sqrt()))
