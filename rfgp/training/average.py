@@ -28,10 +28,10 @@ from .starts import random_rows
 from .strategies import Strategy, Task
 
 _MOST_ROWS = 1500
-_DRAWS, _PROPOSALS = (8, 24), (64, 200)
-"""How many there are at the least and at the most: the most of few rows, and of more in inverse proportion to them."""
+_DRAWS, _PROPOSALS = (8, 24, 7_200), (64, 512, 60_000)
+"""How many there are at the least and at the most, and in between how many rows they have together."""
 _FEW_ROWS = 300
-"""So many are few, and of more than twice as many the search begins with so many."""
+"""Of more than twice as many rows the search begins with so many."""
 _GRADIENT = 3.0
 """How many times a likelihood a gradient takes."""
 _SHARE = 0.5
@@ -90,7 +90,7 @@ class Average(Strategy):
 
     def stages(self, training: Training) -> Iterable[Stage]:
         objective = training.objective
-        num_draws, num_proposals = (_count(ends, objective.num_rows) for ends in (_DRAWS, _PROPOSALS))
+        num_draws, num_proposals = (_count(objective.num_rows, *sizes) for sizes in (_DRAWS, _PROPOSALS))
         deadline = training.deadline.share(_SHARE)
         if objective.num_rows > 2 * _FEW_ROWS and training.limit > 1 and training.has_regression:
             rows = random_rows(objective.num_rows, _FEW_ROWS).unsqueeze(0)
@@ -109,10 +109,9 @@ class Average(Strategy):
         training.add_stage("average", posterior.rows, began, len(members), num_proposals, "draws")
 
 
-def _count(ends: tuple[int, int], num_rows: int) -> int:
-    """How many draws or proposals there are for so many rows."""
-    least, most = ends
-    return max(least, most * _FEW_ROWS // max(num_rows, _FEW_ROWS))
+def _count(num_rows: int, least: int, most: int, together: int) -> int:
+    """How many draws or proposals there are."""
+    return min(most, max(least, together // num_rows))
 
 
 class _CoordinatePosterior:

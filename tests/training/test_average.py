@@ -143,7 +143,9 @@ def test_the_density_is_that_of_logarithms_with_registered_and_weak_priors():
     assert posterior.loss(np.full(3, -99.0))[0] == math.inf
 
 
-def test_moments_of_predictions_are_those_of_an_integral_over_a_grid():
+def test_moments_of_predictions_are_those_of_an_integral_over_a_grid(monkeypatch):
+    monkeypatch.setattr("rfgp.training.average._DRAWS", (400, 400, 0))
+    monkeypatch.setattr("rfgp.training.average._PROPOSALS", (4096, 4096, 0))  # whose own error is small beside
     x, y = rows(15)
     model = zero_mean_model(x, y)
     average = averaged(model, x, y)
