@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -21,7 +23,8 @@ from . import timing
 from .ascent import NoValueError
 from .composite_likelihood import CompositeLikelihood
 from .coordinate_prior import CoordinatePrior
-from .objectives import Objective
+from .exact_regression import ExactRegression, exact_regression
+from .objectives import Objective, WeightSpaceObjective
 from .run import Maximization
 from .session import Stage, Training
 from .starts import random_rows
@@ -83,7 +86,9 @@ class Average(Strategy):
     """
 
     def objective(self, task: Task) -> Objective:
-        objective = super().objective(task)
+        model = task.model
+        is_exact = isinstance(model, ExactGP)
+        objective = super().objective(task) if is_exact else _ExactEvidence(model, task.x, task.y, task.noise)
         _check(objective, task.noise is not None)
         objective.prior = CoordinatePrior(objective)
         return objective
@@ -112,6 +117,21 @@ class Average(Strategy):
 def _count(num_rows: int, least: int, most: int, together: int) -> int:
     """How many draws or proposals there are."""
     return min(most, max(least, together // num_rows))
+
+
+class _ExactEvidence(WeightSpaceObjective):
+    """The evidence of a weight-space model whose features lose nothing, by its exact kernel, which is faster."""
+
+    growth: ClassVar[float] = 3.0
+
+    @functools.cached_property
+    def regression(self) -> ExactRegression:
+        """The rows as the exact kernel sees them."""
+        return exact_regression(self)
+
+    def evidence(self, rows: Tensor | None = None) -> Tensor:
+        every = torch.arange(self.num_rows, device=self.x.device) if rows is None else rows
+        return self.regression.log_densities(every.unsqueeze(0), len(every)).sum()
 
 
 class _CoordinatePosterior:

@@ -103,6 +103,15 @@ def test_each_draw_predicts_as_dense_algebra_does_and_the_mixture_is_their_mean(
     torch.testing.assert_close(average(new).mean, latent.mean)
 
 
+def test_landmarks_at_all_rows_end_where_the_exact_model_does():
+    x, y = rows(25, 2)
+    exact = ExactModel(x, y, GaussianLikelihood(), ScaleKernel(MaternKernel(nu=2.5)))
+    found = [rfgp.fit(model, x, y, strategy="average", progress=False) for model in (landmark_model(x), exact)]
+    values = [sorted(value for part in summary.parameters.values() for value in part) for summary in found]
+    assert values[0] == pytest.approx(values[1], rel=1e-4)
+    assert found[0].log_marginal_likelihood == pytest.approx(found[1].log_marginal_likelihood, abs=1e-4)
+
+
 def log_density(x, y, logs):
     """The log posterior density (...) of log lengthscale, output scale and noise (..., 3) of zero_mean_model."""
     length, scale, noise = logs.exp().unbind(-1)
