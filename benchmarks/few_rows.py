@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import common
+import gpytorch
 import numpy as np
 import torch
 from sklearn.ensemble import HistGradientBoostingRegressor, RandomForestRegressor
@@ -22,13 +24,14 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from torch.distributions import Normal
 
+import rfgp
 from rfgp.averaging import AveragedGP, Mixture
 from rfgp.sklearn import RandomFeatureGPRegressor
 
 SETS = ("fertility", "servo", "breastcancer", "machine", "yacht", "autompg", "energy", "concrete", "airfoil", "wine")
 LEVELS = np.arange(0.005, 1.0, 0.01)
 
-Predicted = Normal | Mixture
+Predicted = Normal | Mixture | rfgp.models.NormalMixture
 
 
 def one_model(x: np.ndarray, y: np.ndarray, new: np.ndarray) -> Predicted:
@@ -40,6 +43,29 @@ def one_model(x: np.ndarray, y: np.ndarray, new: np.ndarray) -> Predicted:
 def averaged(x: np.ndarray, y: np.ndarray, new: np.ndarray) -> Predicted:
     """An average over parameters."""
     return AveragedGP(torch.from_numpy(x), torch.from_numpy(y)).predictive(torch.from_numpy(new))
+
+
+class Matern(gpytorch.models.ExactGP):
+    """A plain model of GPyTorch."""
+
+    def __init__(self, x: torch.Tensor, y: torch.Tensor) -> None:
+        super().__init__(x, y, gpytorch.likelihoods.GaussianLikelihood())
+        self.mean_module = gpytorch.means.ConstantMean()
+        self.covar_module = gpytorch.kernels.ScaleKernel(gpytorch.kernels.MaternKernel(ard_num_dims=x.shape[1]))
+
+    def forward(self, x: torch.Tensor) -> gpytorch.distributions.MultivariateNormal:
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+
+
+def plain(x: np.ndarray, y: np.ndarray, new: np.ndarray, strategy: str = "evidence") -> Predicted:
+    """Its most probable parameters, or an average."""
+    model = Matern(torch.from_numpy(x), torch.from_numpy(y)).double()
+    average = rfgp.fit(model, strategy=strategy, progress=False).average
+    if average is not None:
+        return average.predictive(torch.from_numpy(new))
+    with torch.no_grad():
+        found = model.likelihood(model(torch.from_numpy(new)))
+    return Normal(found.mean, found.stddev)
 
 
 def forest(x: np.ndarray, y: np.ndarray, new: np.ndarray) -> Predicted:
@@ -78,6 +104,8 @@ def botorch(x: np.ndarray, y: np.ndarray, new: np.ndarray) -> Predicted:
 MODELS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], Predicted]] = {
     "one set of parameters": one_model,
     "average": averaged,
+    "GPyTorch": plain,
+    "GPyTorch, average": partial(plain, strategy="average"),
     "forest": forest,
     "boosting": boosting,
     "ridge": ridge,

@@ -54,6 +54,7 @@ EVALUATED_KERNELS = SharedSettings(lambda: gpytorch.settings.lazily_evaluate_ker
 CHOLESKY_ALWAYS = SharedSettings(
     lambda: gpytorch.settings.max_cholesky_size(2**62), lambda: gpytorch.settings.cholesky_max_tries(6)
 )
+WITHOUT_INPUT_WARNING = SharedSettings(lambda: gpytorch.settings.debug(False))
 TRUE_VARIANCES = SharedSettings(lambda: gpytorch.settings.min_variance(0.0, 0.0, 0.0))
 OPERATOR_DENSITIES = SharedSettings(lambda: gpytorch.settings.fast_computations.log_prob(True))
 

@@ -96,7 +96,7 @@ def parameter_draws(
     (True, True)
     """
     size, start = len(mode), posterior.loss(mode)[1]
-    curvature = np.stack([(posterior.loss(mode + step)[1] - start) / _STEP for step in _STEP * np.eye(size)])
+    curvature = np.stack([_slope_change(posterior, mode, start, step) for step in _STEP * np.eye(size)]) / _STEP
     values, directions = np.linalg.eigh(0.5 * (curvature + curvature.T))
     root = directions / np.sqrt(np.maximum(values, _LEAST_CURVATURE))
     if not count:
@@ -113,6 +113,12 @@ def parameter_draws(
     shares = np.cumsum(weights / weights.sum())
     places = np.searchsorted(shares, (np.arange(count) + 0.5) / count).clip(0, num_proposals - 1)
     return ParameterDraws(proposals[places], root)
+
+
+def _slope_change(posterior: LogPosterior, mode: Floats, start: Floats, step: Floats) -> Floats:
+    """By how much a step from the mode changes the gradient; a step back where there is no density."""
+    value, slope = posterior.loss(mode + step)
+    return slope - start if np.isfinite(value) else start - posterior.loss(mode - step)[1]
 
 
 def _student_points(count: int, size: int, seed: int) -> Floats:

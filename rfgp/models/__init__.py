@@ -11,6 +11,7 @@ from .laplace.model import LaplaceGP
 from .least_squares.model import VectorLeastSquares
 from .least_squares.neighbor_graph import knn_laplacian
 from .localized import LocalizedMaclaurinGP
+from .parameter_average import NormalMixture, ParameterAverage
 from .posterior_points import PosteriorPoints
 from .task_columns import task_columns
 from .variational.model import WeightSpaceVariationalGP
@@ -25,6 +26,8 @@ __all__ = [
     "HeteroscedasticGP",
     "LaplaceGP",
     "LocalizedMaclaurinGP",
+    "NormalMixture",
+    "ParameterAverage",
     "PosteriorPoints",
     "RefitError",
     "VectorLeastSquares",

@@ -1,6 +1,7 @@
 """Training: parameters from the evidence of all rows, from few rows, or from minibatches. It predicts nothing."""
 
 from .auto import Auto
+from .average import Average
 from .comparison import compare, neighbor_score
 from .composite_likelihood import CompositeLikelihood
 from .exact_stages import Blocks, Subset
@@ -16,6 +17,7 @@ from .summary import FitStage, FitSummary
 
 __all__ = [
     "Auto",
+    "Average",
     "Blocks",
     "CompositeLikelihood",
     "Evidence",

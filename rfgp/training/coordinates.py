@@ -38,7 +38,7 @@ class Coordinate(abc.ABC):
 
     @abc.abstractmethod
     def values(self) -> Tensor:
-        """The coordinates of the present parameters, flat, in float64."""
+        """The coordinates of the present parameters, flat, in float64; differentiable."""
 
     @abc.abstractmethod
     def assign(self, values: Tensor) -> None:
@@ -107,7 +107,7 @@ class Logarithmic(Coordinate):
         _copy(self.parameters[0], self.constraint.inverse_transform(value))
 
     def gradient(self) -> Tensor:
-        raw = _double(self.parameters[0], flat=False).requires_grad_(True)
+        raw = _double(self.parameters[0].detach(), flat=False).requires_grad_(True)
         with torch.enable_grad():
             value = self.constraint.transform(raw)
             (slope,) = torch.autograd.grad(value.sum(), raw)
@@ -127,7 +127,7 @@ class Together(Coordinate):
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        values = self._logarithms().cpu().numpy()
+        values = self._logarithms().detach().cpu().numpy()
         lower, upper = (
             np.concatenate([member.bounds[side] for member in self.members]) - values + values.mean() for side in (0, 1)
         )
@@ -218,10 +218,12 @@ class Coordinates:
         positive = [member.parameters[0] for member in self.members if isinstance(member, Logarithmic)]
         return any(bool((parameter == 0).all()) for parameter in positive)
 
+    @torch.no_grad()
     def values(self) -> np.ndarray:
         """The coordinates of the present parameters."""
         return torch.cat([member.values() for member in self.members]).cpu().numpy()
 
+    @torch.no_grad()
     def assign(self, values: np.ndarray) -> None:
         """Set the parameters from coordinates."""
         sizes = [member.size for member in self.members]
@@ -303,7 +305,8 @@ def _coordinates(parts: Parts, moments: DataMoments, ranges: Mapping[int, Tensor
             elif constraint is not None and bool((constraint.lower_bound >= 0).all()):
                 least, unit = _least(owner, parameter, units), None
                 if id(parameter) in ranges:
-                    unit = _resolved(constraint.transform(_double(parameter, flat=False)), name, ranges[id(parameter)])
+                    value = constraint.transform(_double(parameter.detach(), flat=False))
+                    unit = _resolved(value, name, ranges[id(parameter)])
                 yield Logarithmic(full.replace("raw_", ""), parameter, constraint, least, unit)
             elif constraint is None and isinstance(owner, ConstantMean):
                 yield LinearCoordinate(full.replace("raw_", ""), parameter, *units.of_output(outputs.get(id(owner))))
@@ -330,13 +333,13 @@ def _least(owner: torch.nn.Module, parameter: Tensor, units: DataMoments) -> Ten
 
 def _root_mean_square(parameter: Tensor, is_by_row: bool) -> Tensor:
     """The size of a parameter, or of each of its rows; one where it is zero."""
-    square = _double(parameter, flat=False).square()
+    square = _double(parameter.detach(), flat=False).square()
     size = (square.mean(-1, keepdim=True) if is_by_row else square.mean()).sqrt()
     return torch.where(size > 0, size, torch.ones_like(size))
 
 
 def _double(parameter: Tensor, flat: bool = True) -> Tensor:
-    exact = parameter.detach().double()
+    exact = parameter.double()
     return exact.reshape(-1) if flat else exact
 
 

@@ -45,9 +45,9 @@ def fit(
     :param weights: weights of the rows, (N,), which divide the noise of a WeightSpaceGP; default: ones.
     :param strategy: from what parameters are learned: :class:`~rfgp.training.Auto`, :class:`~rfgp.training.Evidence`,
         :class:`~rfgp.training.Subset`, :class:`~rfgp.training.Blocks`, :class:`~rfgp.training.Neighbors`,
-        :class:`~rfgp.training.LeaveOut`, :class:`~rfgp.training.Minibatches`, or any other
-        :class:`~rfgp.training.Strategy`, such as one of your own; or by short form "auto", "evidence", "subset",
-        "blocks", "neighbors", "leave_one_out" or "minibatches".
+        :class:`~rfgp.training.LeaveOut`, :class:`~rfgp.training.Minibatches`, :class:`~rfgp.training.Average`, or any
+        other :class:`~rfgp.training.Strategy`, such as one of your own; or by short form "auto", "evidence", "subset",
+        "blocks", "neighbors", "leave_one_out", "minibatches" or "average".
     :param time_limit: seconds that all of it may take, about, with fewer rows where these are too many; half a second
         of evaluations of few rows, at least one, and the fit to all rows always run. Default: none.
     :param max_evaluations: a limit on evaluations of all rows. Starts are compared before, on 1,000 rows where there

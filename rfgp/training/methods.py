@@ -13,6 +13,7 @@ from .._support import checks
 from ..models import HeteroscedasticGP, LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
 from . import auto
 from .auto import Auto
+from .average import Average
 from .bound import BoundObjective, WeightsAlone, has_parameters, is_exact
 from .exact_stages import Blocks, Subset
 from .few_rows import FromFewRows
@@ -34,6 +35,7 @@ NAMES: dict[str, type[Strategy]] = {
     "neighbors": Neighbors,
     "leave_one_out": LeaveOut,
     "minibatches": Minibatches,
+    "average": Average,
 }
 """The short forms of strategies."""
 
@@ -92,7 +94,7 @@ def _weight_space_evidence(task: Task) -> Objective:
 def _weight_space(task: Task, strategy: Strategy) -> Strategy:
     """On a grid, that of its frequencies; from a loader, the evidence."""
     is_loader = not isinstance(task.x, Tensor | None)
-    if is_loader and isinstance(strategy, Subset | Blocks | Neighbors | LeaveOut):
+    if is_loader and isinstance(strategy, Subset | Blocks | Neighbors | LeaveOut | Average):
         raise ValueError(
             f'expected strategy="evidence" for batches from a loader, got {type(strategy).__name__}; pass tensors '
             "x and y for it"
@@ -140,7 +142,7 @@ _METHODS = (
     Method(
         WeightSpaceGP,
         _weight_space_evidence,
-        (Evidence, Subset, Blocks, Neighbors, LeaveOut),
+        (Evidence, Subset, Blocks, Neighbors, LeaveOut, Average),
         takes_noise=True,
         chosen=_weight_space,
     ),
@@ -150,7 +152,7 @@ _METHODS = (
     Method(
         ExactGP,
         lambda task: ExactObjective(task.model, task.x, task.y),
-        (Evidence, Subset, Blocks, LeaveOut),
+        (Evidence, Subset, Blocks, LeaveOut, Average),
         chosen=_evidence,
     ),
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import abc
 import functools
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
 import gpytorch
@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from gpytorch.distributions import MultivariateNormal
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import FixedNoiseGaussianLikelihood
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from gpytorch.models import ExactGP
-from linear_operator.operators import MaskedLinearOperator
+from linear_operator.operators import DenseLinearOperator, MaskedLinearOperator
 from torch import Tensor
 
 from .._support import checks
@@ -34,6 +34,7 @@ from ..models.weight_space.row_summation import check_rows
 from .moments import DataMoments, data_moments
 from .parts import Parts, parts_of
 from .starts import random_rows
+from .stationary import GaussianLogDensity
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
 """Gradients per row and e-fold of a parameter that count as zero."""
@@ -53,6 +54,8 @@ class Objective(abc.ABC):
     """The power of the number of rows with which the time of an evaluation grows, at most."""
     quantity: ClassVar[str] = "log marginal likelihood"
     """What it is, in words."""
+    prior: Callable[[], Tensor] | None = None
+    """The log density of the parameters, where it is not that of the registered priors alone."""
 
     @property
     def parts(self) -> Parts:
@@ -333,6 +336,13 @@ class ExactObjective(Objective):
     def _evidence(self, inputs: tuple[Tensor, ...], targets: Tensor) -> Tensor:
         with cholesky_forced():
             output = self.model(*inputs)
+            if type(self.model.likelihood) is GaussianLikelihood and targets.dim() == 1 and not self.is_masked:
+                covariance = output.lazy_covariance_matrix.evaluate_kernel()
+                if isinstance(covariance, DenseLinearOperator):
+                    with suppress(ValueError):  # of a matrix to which GPyTorch adds a jitter
+                        noise, residual = self.model.likelihood.noise, targets - output.mean
+                        density: Tensor = GaussianLogDensity.apply(covariance.to_dense(), noise, residual)
+                        return density
             marginal = self.likelihood.likelihood(output, *inputs)
             if self.is_masked:
                 observed = ~torch.isnan(targets)
@@ -342,6 +352,7 @@ class ExactObjective(Objective):
             return marginal.log_prob(targets).sum()
 
     def finish(self) -> Tensor:
+        self.model.train()
         value = self.evidence()
         self.model.eval()
         return value

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +17,7 @@ from . import timing
 from .ascent import Ascent, Maximizer, NoValueError
 from .coordinates import Coordinates
 from .objectives import Objective
-from .parts import log_prior
+from .parts import Parts, log_prior
 from .periods import resolutions, start_periods
 from .starts import center_inputs, start_from_data
 from .timing import NEVER, Deadline
@@ -54,7 +56,7 @@ class Maximization:
     ) -> None:
         self.objective, self.model, self.limit = objective, objective.model, limit
         self.parts = objective.parts
-        self.has_priors = any(True for part in self.parts.values() for _ in part.named_priors())
+        self.prior = objective.prior or _registered(self.parts)
         self.report, self.deadline, self.is_tied = report, deadline, is_tied
         self.trial_limit = min(_TRIAL_EVALUATIONS, limit // _SHARE) if trial_limit is None else trial_limit
         moments = objective.moments
@@ -81,7 +83,7 @@ class Maximization:
         self.maximizers: list[Maximizer] = []
         self.initial: float | None = None
         self.rows: Tensor | None = None
-        self._seconds = seconds
+        self.seconds = seconds
 
     def ascend(self) -> Ascent:
         """Maximize, and leave the model with the best parameters."""
@@ -93,14 +95,14 @@ class Maximization:
             self.report(evidence)
             return value, gradient
 
-        is_late = not self.deadline.allows(self._seconds)
-        self.deadline = self.deadline.or_shortly(self._seconds)
+        is_late = not self.deadline.allows(self.seconds)
+        self.deadline = self.deadline.or_shortly(self.seconds)
         if self.deadline.is_set:
             self.rows = self._affordable_rows(_FIRST_OF_LATE if is_late else _FIRST_ROWS)
         starts, used = self._starts(evaluate)
         self.maximizers.append(self._maximizer(evaluate, self.limit - used, self.deadline))
         ascent = self.maximizers[-1].run(*starts)
-        self._assign(ascent)
+        self.assign(ascent.point)
         ascent.evaluations += used
         return ascent
 
@@ -110,12 +112,13 @@ class Maximization:
         if not bests:
             return False
         is_last = self.maximizers[-1].best is not None
-        self._assign(bests[0] if is_last else max(bests, key=lambda ascent: ascent.value))
+        self.assign((bests[0] if is_last else max(bests, key=lambda ascent: ascent.value)).point)
         self.objective.write()
         return True
 
-    def _assign(self, ascent: Ascent) -> None:
-        self.coordinates.assign(ascent.point)
+    def assign(self, point: np.ndarray) -> None:
+        """Set the parameters, without gradients of earlier ones."""
+        self.coordinates.assign(point)
         for parameter in self.coordinates.parameters:
             parameter.grad = None
 
@@ -124,7 +127,7 @@ class Maximization:
         bounds = self.coordinates.lower, self.coordinates.upper
 
         def is_late() -> bool:
-            return not deadline.allows(self._seconds)
+            return not deadline.allows(self.seconds)
 
         tolerance = self.objective.tolerance * (_SHARE_OF_TIED if self.is_tied else 1.0)
         return Maximizer(evaluate, *bounds, limit, tolerance, precision, is_late)
@@ -132,25 +135,34 @@ class Maximization:
     def evaluate(self, point: np.ndarray, rows: Tensor | None) -> tuple[float, np.ndarray, float]:
         """Log evidence plus log prior per row, its gradient, and the log evidence."""
         began, count = timing.clock(), self.objective.num_rows if rows is None else self.objective.num_targets(rows)
-        self.coordinates.assign(point)
-        for parameter in self.coordinates.parameters:
-            parameter.grad = None
+        self.assign(point)
         try:
             with torch.enable_grad():
-                evidence = self.objective.evidence(rows)
-                total = evidence
-                if self.has_priors:
-                    total = evidence + self.objective.prior_weight * log_prior(self.parts)
+                total, evidence = self._densities(rows)
             total.backward()
             numbers = np.array([float(total.detach()), float(evidence.detach()), *self.coordinates.gradient()])
             cause = None
         except (ValueError, NanError, NotPSDError) as error:
             numbers, cause = np.full(2 + len(point), np.nan), error
-        self._seconds = timing.clock() - began
+        self.seconds = timing.clock() - began
         value, log_likelihood, *gradient = self.objective.agreed(numbers)
         if not np.isfinite(value) or not np.isfinite(gradient).all():
             raise NoValueError from cause
         return float(value) / count, np.array(gradient) / count, float(log_likelihood)
+
+    @torch.no_grad()
+    def log_density(self, point: np.ndarray) -> float:
+        """Log evidence plus log prior, of the rows that it takes; minus infinity where there is none."""
+        self.assign(point)
+        try:
+            return float(self._densities(self.rows)[0])
+        except (ValueError, NanError, NotPSDError):
+            return -math.inf
+
+    def _densities(self, rows: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Log evidence plus log prior, and the log evidence."""
+        evidence = self.objective.evidence(rows)
+        return evidence if self.prior is None else evidence + self.objective.prior_weight * self.prior(), evidence
 
     def _starts(self, evaluate: Any) -> tuple[list[np.ndarray], int]:
         """Points to start from (the present one, guesses, and the user's values), and how many evaluations it took."""
@@ -175,7 +187,7 @@ class Maximization:
 
         trials: list[Ascent] = []
         for start in tried:
-            if not deadline.allows(self._seconds):
+            if not deadline.allows(self.seconds):
                 break
             trial = self._maximizer(evaluate if rows is None else evaluate_some, size, deadline)
             self.maximizers.append(trial)
@@ -197,7 +209,7 @@ class Maximization:
             if more is not None and len(more) == len(rows):  # there are no more at hand
                 more = None
             wanted = None if more is None else len(more)
-            if not self.deadline.allows(_ENOUGH * self.objective.scaled_seconds(self._seconds, rows, wanted)):
+            if not self.deadline.allows(_ENOUGH * self.objective.scaled_seconds(self.seconds, rows, wanted)):
                 return rows
             rows = more
         return None
@@ -211,3 +223,9 @@ class Maximization:
         point = self.coordinates.values()
         self.coordinates.assign(present)
         return point
+
+
+def _registered(parts: Parts) -> Callable[[], Tensor] | None:
+    """The log density of the registered priors; None where there are none."""
+    has_priors = any(True for part in parts.values() for _ in part.named_priors())
+    return functools.partial(log_prior, parts) if has_priors else None

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from .._support import checks
 from ..approximation.selection.lost_posterior import advice_on_loss, lost_posterior
-from ..models import WeightSpaceGP
+from ..models import ParameterAverage, WeightSpaceGP
 from ..models.spectral_evidence import SpectralEvidence, only_free, spectral_evidence
 from . import timing
 from .ascent import Ascent, NoValueError
@@ -114,6 +114,8 @@ class Training:
         self.initial, self.used = math.nan, 0
         self.source = ""
         """Less than the evidence of all rows from which the parameters were learned; empty for that."""
+        self.average: ParameterAverage | None = None
+        """The average over the parameters, where a strategy has one."""
         self._is_whole = True
 
     @functools.cached_property
@@ -260,6 +262,7 @@ class Training:
             constrained_values(parts_of(self.model)),
             tuple(self.stages),
             quantity=self.objective.quantity,
+            average=self.average,
         )
 
     def remarks(self, value: float) -> list[str]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from ..models import ParameterAverage
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class FitSummary:
     :param stages: what was done in which order.
     :param trace: the bound after every epoch of training from minibatches, as the batches estimate it.
     :param quantity: what was maximized, in words.
+    :param average: the average over the parameters that :class:`Average` makes; None for other strategies.
     """
 
     log_marginal_likelihood: float
@@ -57,6 +60,7 @@ class FitSummary:
     stages: tuple[FitStage, ...] = ()
     trace: tuple[float, ...] = ()
     quantity: str = "log marginal likelihood"
+    average: ParameterAverage | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         before = self.initial_log_marginal_likelihood

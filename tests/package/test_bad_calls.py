@@ -201,6 +201,8 @@ FREE_OF_BAD_CALLS = {
             "FunctionPath",
             "FunctionSamples",
             "Mixture",
+            "NormalMixture",
+            "ParameterAverage",
             "SplitConformal",
             "TableModel",
             "Training",

@@ -366,6 +366,11 @@ def few_rows():
     x, y = rows()
     model = AveragedGP(x.double(), y.double())
     assert isinstance(model.predictive(x.double()), averaging.Mixture)
+    own = ExactModel(x.double(), y.double(), GaussianLikelihood(), RBFKernel()).double()
+    average = rfgp.fit(own, strategy=rfgp.training.Average(), progress=False).average
+    found = average.predictive(x.double())
+    assert isinstance(average, models.ParameterAverage) and isinstance(found, models.NormalMixture)
+    assert bool((found.icdf(0.1) < found.mean).all())
 
 
 def choices():

@@ -148,6 +148,7 @@ SQUARES = models.VectorLeastSquares(rbf(), regularization=1e-3).fit(X, Y)
 EXACT = ExactModel(X, Y, GaussianLikelihood(), rbf()).eval()
 WINDOW = streams.SlidingWindow(models.WeightSpaceGP(rbf(), GaussianLikelihood()).condition(X, Y), 20)
 AVERAGED = averaging.AveragedGP(X.double(), Y.double())
+DRAWS = models.ParameterAverage([ExactModel(X.double(), Y.double(), GaussianLikelihood(), rbf()).double()] * 2, 3)
 FORGETTING = streams.Forgetting(models.WeightSpaceGP(rbf(), GaussianLikelihood()).condition(X, Y), 0.9)
 OPTIMIZER = botorch.WeightSpaceModel(X.double(), Y.double()[:, None], num_features=8, seed=0).eval()
 OPTIMIZER.posterior(X.double())  # its first call conditions the model
@@ -322,6 +323,10 @@ DOUBLE = inputs(X.double())
 INPUTS_OF_TWO = tensor(X.double(), lambda v: is_real(v) and v.dim() in (1, 2) and v.shape[-1] == 3 and len(v) > 0)
 GROUPS_OF_ALL = tensor(CLASSES, lambda v: v.shape == Y.shape)
 ANY_TARGETS = tensor(Y, lambda v: v.shape == Y.shape and not v.is_complex())
+LEVELS_OF_ROWS = tensor(
+    torch.full((12,), 0.9),
+    lambda v: is_real(v) and v.shape[-1:] in ((), (1,), (12,)) and bool(((v > 0.0) & (v < 1.0)).all()),
+).or_(Kind(0.9, lambda v: not isinstance(v, Tensor) and 0.0 < number(v) < 1.0, [0.0, 1.0, math.nan, True, "a"]))
 VARYING = tensor(
     Y, lambda v: v.shape == Y.shape and not v.is_complex() and bool(v.isfinite().all()) and bool((v != v[0]).any())
 )
@@ -579,6 +584,9 @@ SIGNATURES = [
     line(AVERAGED.predictive(X.double()).icdf, level=LEVEL),
     line(AVERAGED.predictive(X.double()).log_prob, y=ANY_TARGETS),
     line(AVERAGED.predictive(X.double()).cdf, y=ANY_TARGETS),
+    line(DRAWS.posterior, x=DOUBLE),
+    line(DRAWS.predictive, x=DOUBLE),
+    line(DRAWS.predictive(X.double()).icdf, value=LEVELS_OF_ROWS),
     line(models.LaplaceGP, likelihood=LIKELIHOOD.at(LAPLACE.likelihood), hessian=word("full", "block_diagonal")),
     line(models.WeightSpaceVariationalGP, covariance=Kind("full", lambda v: v in ("full", "diagonal"), ["foo", 1.5])),
     line(models.HeteroscedasticGP, noise_kernel=OWN_KERNEL.at(rbf()), noise_mean=MODULE),
@@ -667,7 +675,10 @@ SIGNATURES = [
     line(rfgp.training.neighbor_score, num_neighbors=count(3), x=ROWS, noise=NOISE.at(None), num_rows=count(5)),
     *(
         line(strategy)
-        for strategy in (rfgp.training.Auto, rfgp.training.Blocks, rfgp.training.Neighbors, rfgp.training.Subset)
+        for strategy in (
+            *(rfgp.training.Auto, rfgp.training.Average, rfgp.training.Blocks),
+            *(rfgp.training.Neighbors, rfgp.training.Subset),
+        )
     ),
     line(rfgp.training.LeaveOut, groups=count(5).or_(instance(X))),
     line(rfgp.training.Minibatches, epochs=count(3), num_data=count(12)),

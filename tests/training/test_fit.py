@@ -25,6 +25,7 @@ from problems import (
 import rfgp
 from rfgp.likelihoods import DirichletClassificationLikelihood
 from rfgp.models import WeightSpaceGP
+from rfgp.training.objectives import ExactObjective
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -244,6 +245,21 @@ def test_an_exact_model_of_many_rows_uses_cholesky_factors(monkeypatch):
     model = ExactModel(x, y, GaussianLikelihood(), ScaleKernel(RBFKernel()))
     summary = rfgp.fit(model, max_evaluations=3)
     assert summary.log_marginal_likelihood == pytest.approx(exact_evidence(model), rel=1e-9)
+
+
+@pytest.mark.parametrize("is_singular", [False, True])
+def test_the_likelihood_of_an_exact_model_and_its_gradient_are_those_of_gpytorch(is_singular):
+    x, y = regression_rows(ROWS)
+    if is_singular:  # to which GPyTorch adds a jitter
+        x, y = x[[0]].expand(ROWS, -1), y[0].expand(ROWS)
+    likelihood = GaussianLikelihood(noise_constraint=gpytorch.constraints.Positive())
+    likelihood.noise = 1e-18 if is_singular else 0.1
+    model = ExactModel(x, y, likelihood, ScaleKernel(RBFKernel()))
+    values = [ExactObjective(model, x, y).evidence(), likelihood(model(x)).log_prob(y)]
+    torch.testing.assert_close(*values, rtol=1e-10, atol=1e-10)
+    slopes = [torch.autograd.grad(value, list(model.parameters()), retain_graph=True) for value in values]
+    for found, expected in zip(*slopes, strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-8)
 
 
 def test_an_exact_model_takes_new_data():

@@ -282,7 +282,7 @@ def test_classes_have_no_blocks():
     [
         (
             {"strategy": "all"},
-            "expected one of auto, evidence, subset, blocks, neighbors, leave_one_out, minibatches for strategy",
+            "expected one of auto, evidence, subset, blocks, neighbors, leave_one_out, minibatches, average for",
         ),
         ({"strategy": None}, "expected one of"),
         ({"time_limit": 0.0}, "time_limit"),
