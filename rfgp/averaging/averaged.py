@@ -31,14 +31,14 @@ class AveragedGP:
     For one target there are four members k: of standardized inputs or half ranks, and of the target as it is or by the
     transform of Yeo and Johnson. Parameters :math:`\theta_{ks}` are draws from their posterior. Several targets share a
     bank of kernels on three scales of the inputs: members have the targets, transformed or not, or their principal
-    components, and what a baseline leaves over. The degrees of freedom of the tails and the weights of each target are
-    those of the largest density of left-out rows; equal inputs are left out together.
+    components. One more has what a baseline leaves over. The degrees of freedom of the tails and the weights of each
+    target are those of the largest density of left-out rows; equal inputs are left out together.
 
     :param x: inputs (N, d), finite, in float64.
     :param y: targets (N,) or (N, T), finite, which vary.
-    :param learns_baseline: for several targets, what learns another model, such as a forest, from inputs (N, d) and
-        targets (N, T): a function that predicts targets (M, T), with an attribute ``left_out``, predictions of the
-        training rows by what was learned from others.
+    :param learns_baseline: what learns another model, such as a forest, from inputs (N, d) and targets (N, T): a
+        function that predicts targets (M, T), with an attribute ``left_out``, predictions of the training rows by what
+        was learned from others.
     :raises ValueError: for other rows.
 
     Source: Yao, Vehtari, Simpson and Gelman (2018), stacking of predictive distributions.
@@ -60,11 +60,8 @@ class AveragedGP:
         self.num_inputs, self.has_outputs = x.shape[1], y.dim() > 1
         targets = y.reshape(len(y), -1)
         equal_rows = _equal_rows(x)
-        if targets.shape[1] > 1:
-            members = members_of_several(x, targets, equal_rows, learns_baseline)
-        else:
-            members = [*members_of_one(x, targets, equal_rows)]
-        self._stack(members, x, y)
+        find = members_of_several if targets.shape[1] > 1 else members_of_one
+        self._stack(find(x, targets, equal_rows, learns_baseline), x, y)
 
     def _stack(self, members: list[Member[Any]], x: Tensor, y: Tensor) -> None:
         """Take members and rows, with tails and weights by the densities of left-out rows."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
+from .bank_member import BankMember, LearnsBaseline
 from .column_scale import ColumnScale
 from .input_scale import InputScale, Kind
-from .member import groups_by_size
+from .kernel_bank import SHAPES, KernelBank
+from .member import Member, groups_by_size
 from .parameter_draws import Floats
 from .stacking import stacked
 from .table_member import TableMember, TableRows
@@ -18,15 +22,16 @@ _SCALES: tuple[Scale, ...] = (("values", False), ("half ranks", False), ("values
 CHOOSING, CHOSEN_BY = 400, 300
 """From how many rows on members are chosen first, and by how many rows."""
 _DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS = 24, 200, 8, 32
-_SHARE = 0.25
+_SHARE, _MOST_SHAPES = 0.25, 3
 
 
-def members_of_one(x: Tensor, y: Tensor, groups: Tensor) -> list[TableMember]:
+def members_of_one(x: Tensor, y: Tensor, groups: Tensor, learns_baseline: LearnsBaseline | None) -> list[Member[Any]]:
     """Members for inputs (N, d) and a target (N, 1).
 
     Of more than 400 rows, 300 choose the scales: those with at least a quarter of the weight, or half of the largest.
 
     :param groups: numbers (N,) of rows that are left out together.
+    :param learns_baseline: what learns a baseline for the transformed target.
     """
     scales, starts = list(_SCALES), {}
     if len(x) > CHOOSING:
@@ -37,7 +42,20 @@ def members_of_one(x: Tensor, y: Tensor, groups: Tensor) -> list[TableMember]:
         starts = {scale: member.modes[0] for scale, member in zip(scales, members, strict=True)}
         scales = [scale for scale, share in zip(scales, shares, strict=True) if share >= least]
     draws, proposals = draws_and_proposals(len(x), _DRAWS, _PROPOSALS, _FEWEST_DRAWS)
-    return _learned(x, y, scales, draws, proposals, starts)
+    tables = _learned(x, y, scales, draws, proposals, starts)
+    return [*tables] if learns_baseline is None else [*tables, _with_baseline(x, y, learns_baseline)]
+
+
+def _with_baseline(x: Tensor, y: Tensor, learns_baseline: LearnsBaseline) -> BankMember:
+    """A member for what a baseline leaves over; of more than 400 rows, 300 choose its kernels."""
+    target, scale, shapes = ColumnScale(y, is_transformed=True), InputScale(x, "values"), [*SHAPES]
+    baseline = learns_baseline(x, target.forward(y))
+    if len(x) > CHOOSING:
+        rows = chosen_rows(len(x))
+        bank = KernelBank(scale, x[rows], SHAPES)
+        few = BankMember(bank, target, y[rows], baseline=baseline, base=baseline.left_out[rows])
+        shapes = [SHAPES[shape] for shape in few.mass.topk(_MOST_SHAPES).indices.tolist()]
+    return BankMember(KernelBank(scale, x, shapes), target, y, baseline=baseline, base=baseline.left_out)
 
 
 def chosen_rows(num_rows: int) -> Tensor:

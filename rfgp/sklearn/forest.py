@@ -1,4 +1,4 @@
-"""A forest as the baseline of Gaussian processes of several targets."""
+"""A forest as the baseline of Gaussian processes of few rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ForestBaseline:
         forest = RandomForestRegressor(_TREES, max_features=_INPUTS, oob_score=True, random_state=seed)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Some inputs do not have OOB scores")
-            self.forest = forest.fit(x.numpy(), y.numpy())
+            self.forest = forest.fit(x.numpy(), y.squeeze(-1).numpy())
         self.left_out = torch.from_numpy(np.nan_to_num(forest.oob_prediction_).reshape(y.shape))
 
     def __call__(self, x: Tensor) -> Tensor:

@@ -90,10 +90,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
     :param average: whether targets are learned by :class:`rfgp.averaging.AveragedGP`, which averages over parameters,
-        scales of the inputs and scales of the targets, so that intervals of some hundred rows are right; several
-        targets have the residuals of a forest as one member. "auto" does so up to 1,500 rows without ``sample_weight``,
-        where no parameter above is set, no target has gaps, and a data frame has neither text of many values nor many
-        gaps; True up to 3,000.
+        scales of the inputs and scales of the targets, so that intervals of some hundred rows are right; the residuals
+        of a forest are one of the members. "auto" does so up to 1,500 rows without ``sample_weight``, where no
+        parameter above is set, no target has gaps, and a data frame has neither text of many values nor many gaps; True
+        up to 3,000.
     :param noise: "normal", or "student" for targets with outliers: Student's t, by :class:`rfgp.models.LaplaceGP`, with
         one model for each target. No sample_weight.
     :param fallback: whether to predict by a constant or a linear model where these are better on rows that were held
