@@ -12,6 +12,8 @@ from torch import Generator, Tensor
 from .._support import checks
 from ..linalg import cholesky
 from .bank_member import LearnsBaseline
+from .error_correlations import correlation_root
+from .gaps import imputations
 from .member import Functions, Member, Moments, groups_by_size
 from .mixture import Component, Mixture, QuantileCurves, Tail
 from .one_target import members_of_one
@@ -35,7 +37,8 @@ class AveragedGP:
     target are those of the largest density of left-out rows; equal inputs are left out together.
 
     :param x: inputs (N, d), finite, in float64.
-    :param y: targets (N,) or (N, T), finite, which vary.
+    :param y: targets (N,), finite, or (N, T), where NaN is missing, which vary. Missing values are drawn given all that
+        is known of the same rows and the same targets, and count in no left-out density.
     :param learns_baseline: what learns another model, such as a forest, from inputs (N, d) and targets (N, T): a
         function that predicts targets (M, T), with an attribute ``left_out``, predictions of the training rows by what
         was learned from others.
@@ -57,32 +60,40 @@ class AveragedGP:
     @torch.no_grad()
     def __init__(self, x: Tensor, y: Tensor, learns_baseline: LearnsBaseline | None = None) -> None:
         x, y = _checked(x, y)
-        self.num_inputs, self.has_outputs = x.shape[1], y.dim() > 1
+        self.num_inputs, self.has_outputs, equal_rows = x.shape[1], y.dim() > 1, _equal_rows(x)
         targets = y.reshape(len(y), -1)
-        equal_rows = _equal_rows(x)
-        find = members_of_several if targets.shape[1] > 1 else members_of_one
-        self._stack(find(x, targets, equal_rows, learns_baseline), x, y)
+        if targets.shape[1] == 1:
+            members = members_of_one(x, targets, equal_rows, learns_baseline)
+        else:
+            known, draws = ~targets.isnan(), imputations(x, targets, equal_rows)
+            members, targets = members_of_several(x, draws, known, equal_rows, learns_baseline), draws[0]
+        self._stack(members, x, y, targets)
 
-    def _stack(self, members: list[Member[Any]], x: Tensor, y: Tensor) -> None:
-        """Take members and rows, with tails and weights by the densities of left-out rows."""
-        stack = stacked(members, y.reshape(len(y), -1), groups_by_size(_equal_rows(x)))
+    def _stack(self, members: list[Member[Any]], x: Tensor, y: Tensor, targets: Tensor) -> None:
+        """Take members and rows, with tails and weights by the densities of known values that are left out.
+
+        :param targets: the targets (N, T), with draws of missing values.
+        """
+        known = ~y.reshape(targets.shape).isnan()
+        stack = stacked(members, targets, known, groups_by_size(_equal_rows(x)))
         kept = [k for k, share in enumerate(stack.shares) if share > 0.0]
         self.members, self.tails = [members[k] for k in kept], [stack.tails[k] for k in kept]
-        self.x, self.y, self.weights = x, y, stack.weights[kept]
-
-    @property
-    def targets(self) -> Tensor:
-        """The training targets (N, T), where T may be one."""
-        return self.y.reshape(len(self.y), -1)
+        self.x, self.y, self.targets, self.weights = x, y, targets, stack.weights[kept]
 
     @torch.no_grad()
     def update(self, x: Tensor, y: Tensor) -> Self:
-        """Add rows; scales and draws of parameters stay, and tails and weights are learned again."""
+        """Add rows; scales and draws of parameters stay, and tails and weights are learned again.
+
+        Missing values of the new rows are drawn from their predictions.
+        """
         x, y = _checked(x, y, self)
-        x, y = torch.cat([self.x, x]), torch.cat([self.y, y])
-        rows = {id(member.rows): member.rows.with_inputs(x) for member in self.members}
-        targets = y.reshape(len(y), -1)
-        self._stack([member.with_rows(rows[id(member.rows)], x, targets) for member in self.members], x, y)
+        new = y
+        if bool(y.isnan().any()):
+            new = torch.where(y.isnan(), self.sample(x, 1, Generator().manual_seed(len(self.y)))[0], y)
+        new, every = new.reshape(len(new), -1), torch.cat([self.x, x])
+        rows = {id(member.rows): member.rows.with_inputs(every) for member in self.members}
+        members = [member.with_rows(rows[id(member.rows)], x, new) for member in self.members]
+        self._stack(members, every, torch.cat([self.y, y]), torch.cat([self.targets, new]))
         return self
 
     @property
@@ -141,7 +152,7 @@ class AveragedGP:
         :raises ValueError: for other rows, or another number of groups.
         """
         x, y = _checked(x, y, self)
-        if not (torch.equal(x, self.x) and torch.equal(y, self.y)):
+        if not (torch.equal(x, self.x) and y.shape == self.y.shape and torch.allclose(y, self.y, 0.0, 0.0, True)):
             raise ValueError("expected the rows that were fitted, got others; pass those, in the same order")
         if checks.tensor(groups, "groups").shape != self.y.shape[:1]:
             raise ValueError(
@@ -202,7 +213,7 @@ class AveragedGP:
         """Standard normal values (S, M, T) with the correlations of the targets, of which no matrix (T, T) is made."""
         if normal.shape[-1] == 1:
             return normal
-        level = self.leave_one_out(self.x, self.y).cdf(self.y).clamp(_EDGE, 1.0 - _EDGE)
+        level = self.leave_one_out(self.x, self.y).cdf(self.targets).clamp(_EDGE, 1.0 - _EDGE)
         root, independence = correlation_root(torch.special.ndtri(level))
         common = torch.randn(*normal.shape[:2], len(root), generator=generator, dtype=normal.dtype) @ root
         return (1.0 - independence) ** 0.5 * common + independence**0.5 * normal
@@ -213,31 +224,16 @@ class AveragedGP:
         return torch.logsumexp(self.weights.mean(1).log() + logs, 0)
 
 
-def correlation_root(scores: Tensor) -> tuple[Tensor, float]:
-    """A root (K, T) of the correlations of columns (N, T), and by how much they are to be shrunk to zero.
-
-    Source: Schaefer and Strimmer (2005).
-    """
-    count, num_columns = scores.shape
-    standard = (scores - scores.mean(0)) / scores.std(0, correction=0).clamp_min(1e-12)
-    _, values, axes = torch.linalg.svd(standard / count**0.5, full_matrices=False)
-    of_correlations = float(values.pow(4).sum()) - num_columns
-    squares = standard.square()
-    of_products = float((squares.sum(1).square() - squares.square().sum(1)).sum())
-    spread = count / (count - 1.0) ** 3 * (of_products - count * of_correlations)
-    shrinkage = spread / of_correlations if of_correlations > spread > 0.0 else float(spread > 0.0)
-    return values.unsqueeze(-1) * axes, shrinkage
-
-
 def _checked(x: Tensor, y: Tensor, like: AveragedGP | None = None) -> tuple[Tensor, Tensor]:
     """Rows in float64; a ValueError for others."""
     x = checks.finite(checks.inputs(x, None if like is None else like.num_inputs), "x").double().cpu()
-    y = checks.finite(checks.real_tensor(y, "y"), "y").double().cpu()
+    y = checks.real_tensor(y, "y").double().cpu()
+    checks.finite(torch.where(y.isnan(), 0.0, y) if y.dim() == 2 and y.shape[1] > 1 else y, "y")
     is_like = like is None or y.shape[1:] == like.y.shape[1:]
     if y.dim() not in (1, 2) or len(y) != len(x) or not y.numel() or not is_like:
         wanted = f"({len(x)},) or ({len(x)}, T)" if like is None else f"{(len(x), *like.y.shape[1:])}"
         raise ValueError(f"expected y of shape {wanted} for as many rows, got {tuple(y.shape)}; pass targets of each")
-    if like is None and not bool((y != y[0]).any(0).all()):
+    if like is None and not bool((y.nan_to_num(nan=-torch.inf).amax(0) > y.nan_to_num(nan=torch.inf).amin(0)).all()):
         raise ValueError("expected targets that vary, got a single value; take a constant")
     return x, y
 

@@ -79,13 +79,17 @@ class BankMember(Member[KernelBank]):
         self._condition(bank, scaled, base)
 
     def _condition(self, bank: KernelBank, scaled: Tensor, base: Tensor) -> None:
-        """Take rows: their targets on the scale, and what the baseline says of them, (N, T)."""
-        self.rows, self.scaled, self.base = bank, scaled, base
-        standard = (scaled - base) / self.unit
-        self.y = standard if self.rotation is None else standard @ self.rotation
+        """Take rows: their targets on the scale, and what the baseline says of them, (N, T); learn the weights."""
+        self.rows, self.base = bank, base
+        self._take(scaled)
         logs = torch.cat([log_evidences(bank.precisions(k), self._projected(k)) for k in range(len(bank.shapes))])
         self.weights, prior = posterior_weights(logs)
         self.evidence = float(torch.logsumexp(logs + prior.log(), 0).sum())
+
+    def _take(self, scaled: Tensor) -> None:
+        """Take targets (N, T) on the scale."""
+        self.scaled, standard = scaled, (scaled - self.base) / self.unit
+        self.y = standard if self.rotation is None else standard @ self.rotation
 
     @property
     def candidates(self) -> list[_Candidate]:
@@ -217,10 +221,14 @@ class BankMember(Member[KernelBank]):
         slopes = self.target.log_slope(self.target.inverse(self.scaled)) - self.unit.log()
         return self.evidence + float(slopes.sum())
 
+    def with_targets(self, y: Tensor) -> BankMember:
+        twin = copy.copy(self)
+        twin._take(self.target.forward(y))
+        return twin
+
     def with_rows(self, rows: KernelBank, x: Tensor, y: Tensor) -> BankMember:
-        twin, added = copy.copy(self), len(y) - len(self.scaled)
-        new = self._baseline(x[len(x) - added :])
-        twin._condition(rows, self.target.forward(y), torch.cat([self.base, new.expand(added, y.shape[1])]))
+        twin, base = copy.copy(self), self._baseline(x).expand(y.shape)
+        twin._condition(rows, torch.cat([self.scaled, self.target.forward(y)]), torch.cat([self.base, base]))
         return twin
 
 

@@ -22,7 +22,7 @@ class ColumnScale:
     Here u are standardized columns. The powers in [0, 2] are those under which columns are most probably normal; one is
     the identity. Columns that do not vary keep their unit.
 
-    :param y: columns (N, T).
+    :param y: columns (N, T), where NaN is missing.
     :param is_transformed: whether powers are chosen, or one.
 
     Source: Yeo and Johnson, 2000.
@@ -33,12 +33,12 @@ class ColumnScale:
     """
 
     def __init__(self, y: Tensor, is_transformed: bool) -> None:
-        self.mean, self.std = y.mean(0), _variance(y).sqrt()
+        self.mean, self.std = y.nanmean(0), _variance(y).sqrt()
         self.std = torch.where(self.std > 0.0, self.std, 1.0)
         standard = (y - self.mean) / self.std
         self.power = _most_normal(standard) if is_transformed else torch.ones_like(self.mean)
         moved = powered(standard, self.power)
-        self.center, unit = moved.mean(0), _variance(moved).sqrt()
+        self.center, unit = moved.nanmean(0), _variance(moved).sqrt()
         self.unit = torch.where(unit > 0.0, unit, 1.0)
 
     @property
@@ -96,7 +96,7 @@ def _nonzero(power: Tensor) -> Tensor:
 
 def _variance(columns: Tensor) -> Tensor:
     """The variances (T,) of columns (N, T), of which there may be none."""
-    return (columns - columns.mean(0)).square().mean(0)
+    return (columns - columns.nanmean(0)).square().nanmean(0)
 
 
 def _most_normal(standard: Tensor) -> Tensor:
@@ -104,7 +104,7 @@ def _most_normal(standard: Tensor) -> Tensor:
 
     def loss(power: Tensor) -> Tensor:
         spread = _variance(powered(standard, power)).clamp_min(1e-300)
-        return 0.5 * spread.log() - log_slope(standard, power).mean(0)
+        return 0.5 * spread.log() - log_slope(standard, power).nanmean(0)
 
     low, high = torch.zeros_like(standard[0]), torch.full_like(standard[0], 2.0)
     left, right = high - _SHRINKAGE * (high - low), low + _SHRINKAGE * (high - low)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -76,6 +77,13 @@ class KernelBank(Rows):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_spectra": {}}  # which follow from the inputs, and are larger than all the rest
+
+    def some(self, shapes: Sequence[int]) -> KernelBank:
+        """A bank of some of the shapes, by their numbers."""
+        twin = copy.copy(self)
+        twin.shapes = tuple(self.shapes[shape] for shape in shapes)
+        twin._spectra = {number: self.spectrum(shape) for number, shape in enumerate(shapes)}
+        return twin
 
     def spectrum(self, shape: int) -> Spectrum:
         """The decomposition of one of the shapes, by its number."""

@@ -78,8 +78,17 @@ class Member(abc.ABC, Generic[RowsT]):
         """The log density of the targets, in their units, at the most probable parameters."""
 
     @abc.abstractmethod
+    def with_targets(self, y: Tensor) -> Self:
+        """The same scales and parameters with other targets (N, T) of the same rows."""
+
+    @abc.abstractmethod
     def with_rows(self, rows: RowsT, x: Tensor, y: Tensor) -> Self:
-        """The same scales and draws with more rows: those that were there first, their inputs and targets (N, T)."""
+        """The same scales and draws with more rows.
+
+        :param rows: all inputs, those that were there first.
+        :param x: the new inputs (M, d).
+        :param y: their targets (M, T).
+        """
 
 
 def group_left_out(y: Tensor, alpha: Tensor, inverse: Tensor, groups: Sequence[Tensor]) -> tuple[Tensor, Tensor]:

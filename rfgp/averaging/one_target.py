@@ -37,7 +37,7 @@ def members_of_one(x: Tensor, y: Tensor, groups: Tensor, learns_baseline: Learns
     if len(x) > CHOOSING:
         rows = chosen_rows(len(x))
         members = _learned(x[rows], y[rows], scales, 8, 48, {})
-        shares = stacked(members, y[rows], groups_by_size(groups[rows])).shares
+        shares = stacked(members, y[rows], ~y[rows].isnan(), groups_by_size(groups[rows])).shares
         least = max(_SHARE, 0.5 * max(shares))
         starts = {scale: member.modes[0] for scale, member in zip(scales, members, strict=True)}
         scales = [scale for scale, share in zip(scales, shares, strict=True) if share >= least]

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from .bank_member import BankMember, Baseline, LearnsBaseline
 from .column_scale import ColumnScale
+from .imputed_member import ImputedMember
 from .input_scale import InputScale, Kind
 from .kernel_bank import SHAPES, KernelBank, Shape
 from .member import Member, groups_by_size
@@ -26,17 +27,20 @@ _MOST_WORK, _WORK_OF_DRAWS = 3e9, 5e8
 
 
 def members_of_several(
-    x: Tensor, y: Tensor, groups: Tensor, learns_baseline: LearnsBaseline | None
+    x: Tensor, draws: Sequence[Tensor], known: Tensor, groups: Tensor, learns_baseline: LearnsBaseline | None
 ) -> list[Member[Any]]:
-    """Members for inputs (N, d) and targets (N, T).
+    """Members for inputs (N, d) and targets (N, T), or draws of those that are missing.
 
     Of more than 400 rows, 300 choose the shapes of kernels. Where rows and targets are few, targets have lengthscales
     of all inputs too, on the scales that have most of the weight.
 
+    :param draws: the targets, with other draws of what is missing in each.
+    :param known: which targets are known, and count in left-out densities, (N, T).
     :param groups: numbers (N,) of rows that are left out together.
     :param learns_baseline: what learns a baseline for transformed targets.
     """
-    targets = {is_transformed: ColumnScale(y, is_transformed) for is_transformed in (False, True)}
+    y, observed = draws[0], torch.where(known, draws[0], torch.nan)
+    targets = {is_transformed: ColumnScale(observed, is_transformed) for is_transformed in (False, True)}
     scales = {kind: InputScale(x, kind) for kind in _KINDS}
     baseline = None if learns_baseline is None else learns_baseline(x, targets[True].forward(y))
     base = None if baseline is None else baseline.left_out
@@ -45,27 +49,28 @@ def members_of_several(
         rows = chosen_rows(len(x))
         banks = {kind: KernelBank(scale, x[rows], SHAPES) for kind, scale in scales.items()}
         few = _members(banks, targets, y[rows], baseline, None if base is None else base[rows])
-        shapes = _best_shapes(few, stacked(few, y[rows], groups_by_size(groups[rows])).shares, banks)
+        shapes = _best_shapes(few, stacked(few, y[rows], known[rows], groups_by_size(groups[rows])).shares, banks)
     banks = {kind: KernelBank(scales[kind], x, some) for kind, some in shapes.items() if some}
-    members = _members(banks, targets, y, baseline, base)
-    if len(scales["values"].kept) < 2 or _work(x, y) > _MOST_WORK:
-        return [*members]
-    shares = stacked(members, y, groups_by_size(groups)).shares
-    plain = [k for k, member in enumerate(members) if member.rotation is None and member.baseline is None]
-    best = members[max(plain, key=lambda k: shares[k])]
-    table = _with_lengthscales(x, y, best.rows.scale, best.target)
-    return [*members] if table is None else [*members, table]
+    of_banks = _members(banks, targets, y, baseline, base)
+    members: list[Member[Any]] = [*of_banks]
+    if len(scales["values"].kept) > 1 and _work(x, y) <= _MOST_WORK:
+        shares = stacked(members, y, known, groups_by_size(groups)).shares
+        plain = [k for k, member in enumerate(of_banks) if member.rotation is None and member.baseline is None]
+        best = of_banks[max(plain, key=lambda k: shares[k])]
+        rows_of_table = TableRows(best.rows.scale, x)
+        if rows_of_table.has_few_inputs:
+            members.append(_with_lengthscales(x, y, rows_of_table, best.target))
+    if len(draws) == 1:
+        return members
+    return [ImputedMember([member, *(member.with_targets(draw) for draw in draws[1:])]) for member in members]
 
 
-def _with_lengthscales(x: Tensor, y: Tensor, scale: InputScale, target: ColumnScale) -> TableMember | None:
-    """A member with lengthscales of all inputs, where the rows tell them; 300 rows say where the search begins."""
-    member = TableMember(TableRows(scale, x), target, y)
-    if not member.has_lengthscales:
-        return None
-    starts = None
+def _with_lengthscales(x: Tensor, y: Tensor, rows: TableRows, target: ColumnScale) -> TableMember:
+    """A member with lengthscales of all inputs; of more than 400 rows, 300 say where the search begins."""
+    member, starts = TableMember(rows, target, y), None
     if len(x) > CHOOSING:
-        rows = chosen_rows(len(x))
-        few = TableMember(TableRows(scale, x[rows]), target, y[rows])
+        some = chosen_rows(len(x))
+        few = TableMember(TableRows(rows.scale, x[some]), target, y[some])
         few.learn(None, 1, 0)
         starts = few.modes
     draws, proposals = draws_and_proposals(len(x), _DRAWS, _PROPOSALS, _FEWEST_DRAWS)

@@ -28,17 +28,18 @@ class Stack(NamedTuple):
         return self.weights.mean(1).tolist()
 
 
-def stacked(members: Sequence[Member[Any]], y: Tensor, groups: Sequence[Tensor]) -> Stack:
+def stacked(members: Sequence[Member[Any]], y: Tensor, known: Tensor, groups: Sequence[Tensor]) -> Stack:
     """Degrees of freedom of every member and target (N, T), and then weights, of the largest left-out densities.
 
+    :param known: which targets count, (N, T).
     :param groups: as in :meth:`rfgp.averaging.member.Member.left_out`.
     """
-    tails, densities, resolution = [], [], resolutions(y)
+    tails, densities, resolution = [], [], resolutions(torch.where(known, y, torch.nan))
     for member in members:
         moments, best, logs = member.left_out(groups), torch.zeros_like(y[0]), torch.full_like(y, -math.inf)
         for degrees in DEGREES:
             tail = Tail(torch.full_like(y[0], degrees))
-            found = log_scores(Component(moments, member.target, tail), y, resolution)
+            found = torch.where(known, log_scores(Component(moments, member.target, tail), y, resolution), 0.0)
             is_better = found.sum(0) > logs.sum(0)
             best, logs = torch.where(is_better, tail.degrees, best), torch.where(is_better, found, logs)
         tails.append(Tail(best))
@@ -70,11 +71,12 @@ def stacking_weights(log_densities: Tensor) -> Tensor:
 
 
 def resolutions(y: Tensor) -> Tensor:
-    """The smallest differences (T,) of rounded targets (N, T); zero where less than half of the values repeat."""
+    """The smallest differences (T,) of rounded targets (N, T); zero where less than half of the values are repeated."""
     found = []
     for column in y.mT:
-        values = column.unique()
-        found.append(values.diff().min() if 2 * len(values) < len(column) else values.new_zeros(()))
+        known = column[~column.isnan()]
+        values = known.unique()
+        found.append(values.diff().min() if 1 < len(values) < 0.5 * len(known) else values.new_zeros(()))
     return torch.stack(found)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -107,9 +108,14 @@ class TableMember(Member[TableRows]):
             total += kernel.prior(mode)[0] - kernel.loss(mode, has_gradient=False)[0]
         return total - 0.5 * self.y.numel() * math.log(2.0 * math.pi)
 
+    def with_targets(self, y: Tensor) -> TableMember:
+        twin = copy.copy(self)
+        twin.y = self.target.forward(y)
+        return twin
+
     def with_rows(self, rows: TableRows, x: Tensor, y: Tensor) -> TableMember:
-        twin = TableMember(rows, self.target, y)
-        twin.has_lengthscales, twin.modes, twin.vectors = self.has_lengthscales, self.modes, self.vectors
+        twin = copy.copy(self)
+        twin.rows, twin.y = rows, torch.cat([self.y, self.target.forward(y)])
         return twin
 
     def predict(self, x: Tensor, has_noise: bool = True) -> Moments:

@@ -33,7 +33,7 @@ from .arrays import Floats, all_or_nothing, as_tensor, check_numbers, drawn_seed
 from .base import RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
-from .comparison import BaselineComparison, LabeledRows, split_rows, target_losses
+from .comparison import BaselineComparison, LabeledRows, observed_means, split_rows, target_losses
 from .forest import MOST_VALUES, ForestBaseline
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, noise_variances
@@ -92,8 +92,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :param average: whether targets are learned by :class:`rfgp.averaging.AveragedGP`, which averages over parameters,
         scales of the inputs and scales of the targets, so that intervals of some hundred rows are right; the residuals
         of a forest are one of the members. "auto" does so up to 1,500 rows without ``sample_weight``, where no
-        parameter above is set, no target has gaps, and a data frame has neither text of many values nor many gaps; True
-        up to 3,000.
+        parameter above is set, ten values of each target are known, and a data frame has neither text of many values
+        nor many gaps; True up to 3,000.
     :param noise: "normal", or "student" for targets with outliers: Student's t, by :class:`rfgp.models.LaplaceGP`, with
         one model for each target. No sample_weight.
     :param fallback: whether to predict by a constant or a linear model where these are better on rows that were held
@@ -206,18 +206,17 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         averaged = self.model_ if isinstance(self.model_, AveragedGP) else None
         total = 0 if averaged is None else len(averaged.y) + len(x)
-        has_gaps = bool(torch.isnan(targets).any())
-        if averaged is not None and weights is None and not has_gaps and total <= MOST_AVERAGED:
+        if averaged is not None and weights is None and total <= MOST_AVERAGED:
             averaged.update(x, targets)
         elif averaged is not None and self.average == "auto":
             rows = torch.cat([averaged.x, x]), torch.cat([averaged.y, targets])
             known = None if weights is None else np.r_[np.ones(len(averaged.y)), weights.numpy()]
             self._fit(*rows, known, self._deadline)
         elif averaged is not None:
-            what = "missing targets" if has_gaps else f"{total:,} rows" if weights is None else "sample_weight"
+            what = f"{total:,} rows" if weights is None else "sample_weight"
             raise ValueError(
-                f"expected at most {MOST_AVERAGED:,} rows without gaps and no sample_weight for average=True, got "
-                f'{what}; set average="auto"'
+                f"expected at most {MOST_AVERAGED:,} rows and no sample_weight for average=True, got {what}; set "
+                'average="auto"'
             )
         else:
             super()._update(x, targets, self._with_gaps(x, weights))
@@ -274,7 +273,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 return False
             encoding = None if self.encoder_ is None else self.encoder_.encoding_
             has_marks = encoding is not None and bool(encoding.levels or encoding.marks)
-            is_small = len(inputs) <= AUTO_ROWS and not np.isnan(targets).any()
+            known = (~np.isnan(_columns(targets))).sum(0).min()
+            is_small = len(inputs) <= AUTO_ROWS and known >= _FEWEST_ROWS
             if self._given(weights) or has_marks or not is_small:
                 return False
         elif not isinstance(self.average, bool):
@@ -294,11 +294,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         given = self._given(weights)
         if given:
             raise ValueError(f"expected no {given[0]} beside average=True, got some; leave one of both out")
-        has_gaps = bool(torch.isnan(z).any())
-        if has_gaps or len(x) > MOST_AVERAGED:
-            what = "missing targets" if has_gaps else f"{len(x):,} rows"
+        if len(x) > MOST_AVERAGED:
             raise ValueError(
-                f"expected at most {MOST_AVERAGED:,} rows and no gaps for average=True, got {what}; leave it out"
+                f"expected at most {MOST_AVERAGED:,} rows for average=True, got {len(x):,} rows; leave it out"
             )
         self.gap_noise_ = 1.0
         learns_baseline = functools.partial(ForestBaseline, seed=drawn_seed(self.random_state))
@@ -309,7 +307,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             bar.begin("comparison")
             comparison = BaselineComparison(target_losses, _OTHERS)
             losses = _columns(-model.leave_one_out(x, z).log_prob(z).numpy())
-            comparison.on_left_out(rows, losses.mean(1))
+            comparison.on_left_out(rows, observed_means(losses, rows.y))
             self._compare(comparison, rows)
         self.model_ = model
 

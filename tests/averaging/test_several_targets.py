@@ -11,9 +11,10 @@ import torch
 from gpytorch.kernels import MaternKernel
 
 from rfgp.averaging import AveragedGP
-from rfgp.averaging.averaged import correlation_root
 from rfgp.averaging.bank_member import BankMember, posterior_weights
 from rfgp.averaging.column_scale import ColumnScale
+from rfgp.averaging.error_correlations import correlation_root, missing_draws
+from rfgp.averaging.gaps import imputations
 from rfgp.averaging.input_scale import InputScale
 from rfgp.averaging.kernel_bank import (
     RATIOS,
@@ -26,7 +27,7 @@ from rfgp.averaging.kernel_bank import (
     scales,
     variances,
 )
-from rfgp.averaging.stacking import stacking_weights
+from rfgp.averaging.stacking import stacked, stacking_weights
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -244,13 +245,90 @@ def test_new_rows_count_as_if_they_had_been_there(model):
     torch.testing.assert_close(based.base[ROWS:], based.baseline(TEST))
 
 
-@pytest.mark.parametrize("y", [TRUTH[:, :2], TRUTH[:, 0], TRUTH * math.nan, TRUTH[:3]])
+@pytest.mark.parametrize("y", [TRUTH[:, :2], TRUTH[:, 0], TRUTH * math.inf, TRUTH[:3]])
 def test_a_failed_update_leaves_the_model_as_it_was(model, y):
     before = model.predictive(TEST).mean
     with pytest.raises(ValueError, match="expected"):
         model.update(TEST, y)
     assert len(model.y) == ROWS
     torch.testing.assert_close(model.predictive(TEST).mean, before, rtol=0.0, atol=0.0)
+
+
+def test_missing_values_are_drawn_given_the_others_of_their_row():
+    """The noise of three targets is the same, so that two tell it of the third."""
+    x, y = rows(150)
+    generator = torch.Generator().manual_seed(7)
+    missing = torch.rand(150, OUTPUTS, generator=generator) < 0.3
+    draws = imputations(x, torch.where(missing, torch.nan, y), torch.arange(150))
+    assert len(draws) == 4 and imputations(x, y, torch.arange(150)) == [y]
+    for draw in draws:
+        torch.testing.assert_close(draw[~missing], y[~missing], rtol=0.0, atol=0.0)
+    mean, spread = torch.stack(draws).mean(0), torch.stack(draws).std(0)
+    is_alone = missing & (missing.sum(1, keepdim=True) == 1)
+    is_bare = missing & (missing.sum(1, keepdim=True) == 3)
+    error = (mean - y)[is_alone].square().mean().sqrt()
+    assert float(error) < 0.15  # and 0.21 is the noise
+    assert 0.04 < float(spread[is_alone].mean()) < 0.14 < float(spread[is_bare].mean()) < 0.3
+
+
+def test_errors_of_missing_values_are_conditional_normals():
+    generator = torch.Generator().manual_seed(8)
+    common = torch.randn(4000, 1, generator=generator)
+    errors = common + 0.5 * torch.randn(4000, 4, generator=generator)
+    errors = (errors - errors.mean(0)) / errors.std(0)
+    known = torch.rand(4000, 4, generator=generator) < 0.6
+    known[:2000] = torch.tensor([True, True, False, False])
+    drawn = missing_draws(torch.where(known, errors, torch.nan).nan_to_num(nan=9.0), known, generator)
+    correlations = errors.mT.corrcoef()
+    given, wanted = correlations[2:, :2], correlations[:2, :2]
+    slopes = torch.linalg.solve(wanted, given.mT).mT
+    residual = (drawn[:, 2:] - errors[:, :2] @ slopes.mT)[:2000]
+    conditional = correlations[2:, 2:] - slopes @ given.mT
+    assert (residual.mean(0).abs() < 4.0 * conditional.diagonal().sqrt() * 2000**-0.5).all()
+    torch.testing.assert_close(residual.mT.cov(), conditional, rtol=0.1, atol=0.03)
+
+
+@pytest.fixture(scope="module")
+def with_gaps():
+    x, y = rows(110, seed=1)
+    missing = torch.rand(80, OUTPUTS, generator=torch.Generator().manual_seed(9)) < 0.3
+    known = torch.where(missing, torch.nan, y[:80])
+    return AveragedGP(x[:80], known), known, x, y
+
+
+def test_gaps_widen_predictions_and_keep_their_coverage(with_gaps):
+    model, _, x, y = with_gaps
+    found, complete = model.predictive(x[80:]), AveragedGP(x[:80], y[:80]).predictive(x[80:])
+    level = found.cdf(y[80:])
+    assert abs(float(((level > 0.025) & (level < 0.975)).double().mean()) - 0.95) < 4.0 * (0.95 * 0.05 / 90) ** 0.5
+    assert float(found.stddev.mean()) > float(complete.stddev.mean())
+    assert float((found.mean - complete.mean).square().mean().sqrt()) < 0.12
+    count, draws = 4000, model.sample(x[80:83], 4000, torch.Generator().manual_seed(0))
+    part, covariance = model.predictive(x[80:83]), model.covariance(x[80:83])
+    assert ((draws.mean(0) - part.mean).abs() < 4.5 * (part.variance / count).sqrt()).all()
+    torch.testing.assert_close(covariance.diagonal(dim1=1, dim2=2).mT, part.variance, rtol=1e-9, atol=1e-12)
+    assert model.draw_functions(8)[-1](x[80:83]).shape[::2] == (3, OUTPUTS)
+
+
+def test_missing_values_count_in_no_density(with_gaps):
+    model, known, x, _ = with_gaps
+    density = model.leave_one_out(x[:80], known).log_prob(known)
+    assert bool((density.isnan() == known.isnan()).all())
+    other = model.targets.clone()
+    other[known.isnan()] += 5.0
+    weights = stacked(model.members, other, ~known.isnan(), []).weights
+    torch.testing.assert_close(weights, stacked(model.members, model.targets, ~known.isnan(), []).weights)
+
+
+def test_new_rows_may_have_gaps(with_gaps):
+    model, known, x, y = copy.deepcopy(with_gaps)
+    y[95, 1] = torch.nan
+    before = model.predictive(x[85:95]).variance
+    model.update(x[85:100], y[85:100])
+    assert bool((model.predictive(x[85:95]).variance < before).double().mean() > 0.7)
+    assert len(model.targets) == 95 and bool(torch.isfinite(model.targets).all())
+    torch.testing.assert_close(model.targets[80:90], y[85:95])
+    assert torch.equal(model.targets[:80][~known.isnan()], known[~known.isnan()])
 
 
 def test_copies_predict_the_same(model):

@@ -115,10 +115,20 @@ def test_left_out_rows_updates_and_copies_of_several_targets(several):
     assert len(model.model_.y) == ROWS + NEW - 5
     y = y.copy()
     y[-5:, 1] = np.nan
-    with pytest.raises(ValueError, match="without gaps"):
-        copy.deepcopy(model).set_params(average=True).partial_fit(x[-5:], y[-5:])
     model.partial_fit(x[-5:], y[-5:])
-    assert not isinstance(model.model_, AveragedGP)
+    assert isinstance(model.model_, AveragedGP) and np.isfinite(model.predict(x)).all()
+
+
+def test_targets_with_gaps_are_averaged_over_draws_of_what_is_missing(several):
+    _, x, y = several
+    known = np.where(np.random.default_rng(2).random((ROWS, 2)) < 0.2, np.nan, y[:ROWS])
+    model = RandomFeatureGPRegressor(random_state=0).fit(x[:ROWS], known)
+    assert isinstance(model.model_, AveragedGP) and model.score(x[ROWS:], y[ROWS:]) > 0.6
+    ends = model.predict_interval(x[ROWS:])
+    inside = (ends[:, 0] < y[ROWS:]) & (y[ROWS:] < ends[:, 1])
+    assert abs(inside.mean() - 0.95) < 4.0 * (0.95 * 0.05 / NEW) ** 0.5
+    assert np.isfinite(list(model.comparison_.values())).all()
+    assert model.cross_val_predict(x[:ROWS], known).shape == (ROWS, 2)
 
 
 def test_left_out_rows_and_folds(model):
@@ -189,7 +199,6 @@ def test_levels_are_between_zero_and_one(model, levels):
         ({"average": "yes"}, None, Y[:ROWS]),
         ({"time_limit": 5.0}, None, Y[:ROWS]),
         ({}, np.ones(ROWS), Y[:ROWS]),
-        ({}, None, np.where(np.arange(2 * ROWS).reshape(ROWS, 2) == 3, np.nan, np.stack([Y, Y], axis=1)[:ROWS])),
     ],
 )
 def test_what_is_not_averaged_is_refused(settings, weights, targets):
@@ -201,10 +210,10 @@ def test_what_is_set_for_one_set_of_parameters_is_taken():
     for settings in ({"average": False}, {"kernel": "rbf"}, {"time_limit": 5.0}, {"num_features": 20}):
         model = RandomFeatureGPRegressor(**settings, random_state=0).fit(X[:ROWS], Y[:ROWS])
         assert not isinstance(model.model_, AveragedGP)
-    gaps = np.where(np.arange(2 * ROWS).reshape(ROWS, 2) == 3, np.nan, np.stack([Y, Y], axis=1)[:ROWS])
-    several = RandomFeatureGPRegressor(random_state=0).fit(X[:ROWS], gaps)
+    gaps = np.stack([Y, np.where(np.arange(len(Y)) < 9, Y, np.nan)], axis=1)[:ROWS]
+    sparse = RandomFeatureGPRegressor(random_state=0).fit(X[:ROWS], gaps)
     weighted = RandomFeatureGPRegressor(random_state=0).fit(X[:ROWS], Y[:ROWS], np.ones(ROWS))
-    assert not isinstance(several.model_, AveragedGP) and not isinstance(weighted.model_, AveragedGP)
+    assert not isinstance(sparse.model_, AveragedGP) and not isinstance(weighted.model_, AveragedGP)
 
 
 def test_frames_are_averaged_where_levels_and_gaps_are_few():

@@ -1,0 +1,53 @@
+"""Members for several draws of missing targets, as one member."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import Generator, Tensor
+
+from .member import Functions, JointNormal, Member, Moments, Rows
+
+
+class ImputedMember(Member[Rows]):
+    r"""The equal mixture of what a member predicts by different draws of missing targets.
+
+    .. math:: p(y | x) = \frac1J \sum_j p(y | x, Y_j)
+
+    :param members: the same member with the targets of each draw.
+
+    Source: Rubin (1987), multiple imputation.
+    """
+
+    def __init__(self, members: Sequence[Member[Any]]) -> None:
+        self.members = list(members)
+        self.rows, self.target = self.members[0].rows, self.members[0].target
+        self.num_draws = len(self.members) * self.members[0].num_draws
+
+    def _joined(self, parts: Sequence[Moments]) -> Moments:
+        return Moments(*(torch.cat(part) for part in zip(*parts, strict=True)))
+
+    def left_out(self, groups: Sequence[Tensor] = ()) -> Moments:
+        return self._joined([member.left_out(groups) for member in self.members])
+
+    def predict(self, x: Tensor, has_noise: bool = True) -> Moments:
+        return self._joined([member.predict(x, has_noise) for member in self.members])
+
+    def joint(self, x: Tensor) -> Callable[[int], Iterator[JointNormal]]:
+        parts = [member.joint(x) for member in self.members]
+        return lambda number: (found for of_target in parts for found in of_target(number))
+
+    def draw_functions(self, place: int, num_functions: int, generator: Generator | None) -> Functions:
+        number, place = divmod(place, self.members[0].num_draws)
+        return self.members[number].draw_functions(place, num_functions, generator)
+
+    def log_evidence(self) -> float:
+        return sum(member.log_evidence() for member in self.members) / len(self.members)
+
+    def with_targets(self, y: Tensor) -> ImputedMember:
+        return ImputedMember([member.with_targets(y) for member in self.members])
+
+    def with_rows(self, rows: Rows, x: Tensor, y: Tensor) -> ImputedMember:
+        return ImputedMember([member.with_rows(rows, x, y) for member in self.members])
