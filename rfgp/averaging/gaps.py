@@ -13,7 +13,7 @@ from .kernel_bank import SHAPES, KernelBank
 from .member import groups_by_size
 from .one_target import CHOOSING, chosen_rows
 
-_SWEEPS, _MOST_SHAPES = 6, 8
+_SWEEPS, _MOST_SHAPES = 4, 4
 _DRAWS, _MANY_DRAWS, _FEW_TARGETS = 2, 4, 50
 """How many draws there are, and of up to so many targets."""
 

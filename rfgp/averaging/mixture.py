@@ -74,7 +74,17 @@ class Tail:
 
 
 def _student_cdf(degrees: float, u: Tensor) -> Tensor:
-    return torch.from_numpy(np.asarray(scipy.special.stdtr(degrees, u.numpy())))
+    """By the finite series of whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
+    odd, terms = int(degrees) % 2, int(degrees) // 2
+    square = degrees / (degrees + u.square())
+    term, total = torch.ones_like(u), torch.zeros_like(u)
+    for k in range(terms):
+        total += term
+        term = term * square * ((2.0 * k + 2.0) / (2.0 * k + 3.0) if odd else (2.0 * k + 1.0) / (2.0 * k + 2.0))
+    sine = u * (square / degrees).sqrt()
+    if odd:
+        return 0.5 + ((u / degrees**0.5).atan() + sine * square.sqrt() * total) / math.pi
+    return 0.5 + 0.5 * sine * total
 
 
 def _student_icdf(degrees: float, level: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 _TREES, _INPUTS = 100, 1 / 3
 MOST_VALUES = 100_000
-"""Forests of more training targets than that, over all outputs, take longer than all else."""
+"""Other models of more training targets than that, over all outputs, take longer than all else."""
 
 
 class ForestBaseline:

@@ -305,7 +305,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             model = AveragedGP(x, z, learns_baseline if z.numel() <= MOST_VALUES else None)
             rows = LabeledRows(x.numpy(), _columns(z.numpy()), None)
             bar.begin("comparison")
-            comparison = BaselineComparison(target_losses, _OTHERS)
+            others = _OTHERS if z.numel() <= MOST_VALUES else {"constant": Constant}
+            comparison = BaselineComparison(target_losses, others)
             losses = _columns(-model.leave_one_out(x, z).log_prob(z).numpy())
             comparison.on_left_out(rows, observed_means(losses, rows.y))
             self._compare(comparison, rows)

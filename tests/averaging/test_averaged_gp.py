@@ -176,6 +176,9 @@ def test_tails_have_the_95_percent_interval_of_the_normal(degrees):
     torch.testing.assert_close(tail.icdf(values(0.025, 0.975)), values(-1.959964, 1.959964), atol=1e-6, rtol=0.0)
     levels = values(0.01, 0.4, 0.99)
     torch.testing.assert_close(tail.cdf(tail.icdf(levels)), levels, rtol=1e-10, atol=0.0)
+    wide = values(*np.linspace(-40.0, 40.0, 41))
+    wanted = torch.from_numpy(scipy.stats.t(degrees).cdf(wide.numpy() / float(tail.scale[0])))
+    torch.testing.assert_close(tail.cdf(wide)[:, 0], wanted[:, 0], rtol=0.0, atol=1e-15)
     step = 1e-5
     slope = (tail.cdf(values(0.7 + step)) - tail.cdf(values(0.7 - step))) / (2.0 * step)
     torch.testing.assert_close(slope.log(), tail.log_density(values(0.7)), rtol=1e-6, atol=0.0)
