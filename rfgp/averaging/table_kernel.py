@@ -115,7 +115,7 @@ class KernelPrior:
     def variance(self, vector: Floats, x: Tensor) -> Tensor:
         """The kernel of inputs (N, d) with themselves, (N,)."""
         linear, *others = self._weights(vector).tolist()
-        constant = 1.0 + math.exp(vector[self.num_deviations + 1]) + sum(others)
+        constant = 1.0 + math.exp(vector[self.num_deviations + 1]) + (sum(others) if x.shape[1] else 0.0)
         return constant + linear * x.square().sum(-1) / max(x.shape[1], 1)
 
     def of_rows(self, vector: Floats) -> tuple[Tensor, Callable[[Tensor], Floats]]:

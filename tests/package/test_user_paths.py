@@ -53,7 +53,7 @@ from rfgp import approximation, averaging, data, diagnostics, kernels, likelihoo
 from rfgp import functionals as operators
 from rfgp.approximation import selection
 from rfgp.approximation.hooks.feature_operator import LazyFeatureCrossLinearOperator
-from rfgp.averaging import AveragedGP
+from rfgp.averaging import AveragedGP, AveragedGPClassifier
 from rfgp.diagnostics import bounds, certificates, conformal, sensitivity, two_sample
 from rfgp.features import allocation
 from rfgp.functionals import observations
@@ -366,6 +366,8 @@ def few_rows():
     x, y = rows()
     model = AveragedGP(x.double(), y.double())
     assert isinstance(model.predictive(x.double()), averaging.Mixture)
+    classifier = AveragedGPClassifier(x.double(), (y > y.mean()).long())
+    assert classifier.predictive(x.double()).probs.shape == (len(x), 2)
 
 
 def choices():
