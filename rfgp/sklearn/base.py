@@ -48,6 +48,12 @@ class RandomFeatureGP(BaseEstimator):
     cross_val_predict: Callable[..., Any]
     _metric: Callable[..., float]
 
+    _one_model: tuple[str, ...] = (
+        *("kernel", "num_features", "method", "block_size", "num_neighbors", "strategy"),
+        *("time_limit", "max_evaluations"),
+    )
+    """What is set for a model with one set of parameters."""
+
     encoder_: TableEncoder | None = None
     """What makes numbers of a data frame with text, dates or missing cells; None for numbers."""
 
@@ -181,6 +187,18 @@ class RandomFeatureGP(BaseEstimator):
             checked = validated(BaseEstimator(), numbers, y, **options)
         self.encoder_ = encoder
         return checked
+
+    def _given(self, weights: Floats | None) -> list[str]:
+        """What was given that belongs to a model with one set of parameters."""
+        plain = type(self)()
+        given = [name for name in self._one_model if getattr(self, name) != getattr(plain, name)]
+        return given + (["sample_weight"] if weights is not None else [])
+
+    @property
+    def _has_marks(self) -> bool:
+        """Whether a data frame has text of many values, or many gaps."""
+        encoding = None if self.encoder_ is None else self.encoder_.encoding_
+        return encoding is not None and bool(encoding.levels or encoding.marks)
 
     @property
     def _deadline(self) -> Deadline:
