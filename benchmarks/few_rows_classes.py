@@ -25,12 +25,15 @@ from sklearn.preprocessing import StandardScaler
 from rfgp.sklearn import RandomFeatureGPClassifier
 from rfgp.sklearn.classifier import MOST_LABELS
 
-AVERAGED = {"iris": 100, "wine": 118, "breast cancer": 100, "breast cancer, more": 379} | {
-    **{"five letters": 300, "letter halves": 150, "letter halves, more": 300, "letter halves, most": 500},
-}
-"""The training rows of sets that are averaged over parameters by default."""
-OTHERS = {"letter halves, beyond": 1000, "odd digits": 300, "digits": 300, "digits, more": 1000, "letter": 300}
-SETS = AVERAGED | OTHERS
+AVERAGED = (
+    *("iris, 100", "wine, 118", "breast cancer, 100", "breast cancer, 379", "five letters, 300"),
+    *("letter halves, 150", "letter halves, 300", "letter halves, 400"),
+)
+"""Sets, with their training rows, that are averaged over parameters by default."""
+SETS = (
+    *AVERAGED,
+    *("letter halves, 500", "letter halves, 1000", "odd digits, 300", "digits, 300", "digits, 1000", "letter, 300"),
+)
 _MOST_TEST_ROWS, _TREES, _SMALLEST = 2000, 300, 1e-12
 
 
@@ -74,7 +77,7 @@ MODELS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]] = 
 
 def load(name: str, data_dir: Path) -> tuple[np.ndarray, np.ndarray]:
     """Inputs (N, d), and labels (N,) from zero on."""
-    kind = name.partition(",")[0]
+    kind, _, _ = name.partition(",")
     if "letter" in kind:
         with np.load(data_dir / "letter.npz") as archive:
             x, y = archive["x"].astype(float), np.unique(archive["y"], return_inverse=True)[1]
@@ -110,10 +113,11 @@ def main() -> None:
     found: dict[str, dict[str, dict[str, float]]] = {}
     for name in options.sets.split("/")[: 2 if options.quick else None]:
         x, y = load(name, options.data_dir)
-        splits = StratifiedShuffleSplit(count, train_size=SETS[name], random_state=0)
+        size = int(name.partition(",")[2])
+        splits = StratifiedShuffleSplit(count, train_size=size, random_state=0)
         found[name] = {}
         for model in options.models.split("/"):
-            if model == "average" and SETS[name] * max(len(np.unique(y)), 3) > MOST_LABELS:
+            if model == "average" and size * max(len(np.unique(y)), 3) > MOST_LABELS:
                 continue
             parts = []
             for train, test in splits.split(x, y):
@@ -123,11 +127,11 @@ def main() -> None:
                 parts.append({**scores(probabilities, y[test]), "seconds": time.process_time() - began})
             found[name][model] = {key: float(np.mean([part[key] for part in parts])) for key in parts[0]}
             values = "  ".join(f"{key} {value:6.3f}" for key, value in found[name][model].items())
-            print(f"{name:22s} {model:22s} {values}", flush=True)
+            print(f"{name:20s} {model:22s} {values}", flush=True)
     usual = [of for name, of in found.items() if name in AVERAGED]
     means = {m: {k: float(np.mean([of[m][k] for of in usual])) for k in usual[0][m]} for m in usual[0]}
     for model, of_model in means.items():
-        print(f"{'mean':22s} {model:22s} " + "  ".join(f"{key} {value:6.3f}" for key, value in of_model.items()))
+        print(f"{'mean':20s} {model:22s} " + "  ".join(f"{key} {value:6.3f}" for key, value in of_model.items()))
     environment = common.environment()
     common.write(options.out, {"environment": environment, "splits": count, "sets": found, "means": means})
 

@@ -53,7 +53,7 @@ _ENOUGH_TO_TELL, _LEFT_OUT_SECONDS = 100, 2.0
 _LARGE_LOSS, _MOST_ROWS = 0.1, 20_000
 """Where calibrated log losses are above that, other likelihoods are tried, with so many rows at most."""
 _PHASES = ("parameters", "calibration", "all rows")
-AUTO_ROWS, AUTO_LABELS = 500, 1500
+AUTO_ROWS, AUTO_LABELS = 400, 1500
 """Up to so many rows, and so many times classes, are averaged over parameters by default: it predicts them better."""
 MOST_LABELS = 3000
 """Rows times classes that are averaged over parameters: more take minutes."""
@@ -64,7 +64,7 @@ _FEWEST_CLASSES, _FEWEST_ROWS = 3, 10
 class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     r"""Gaussian process classification of a table, at the price of one regression for all classes.
 
-    Up to 500 rows, and 1,500 rows times classes, are averaged over parameters, see
+    Up to 400 rows, and 1,500 rows times classes, are averaged over parameters, see
     :class:`rfgp.averaging.AveragedGPClassifier`.
 
     Labels of more rows become targets of one regression per class, whose noise depends on the label (Dirichlet
@@ -83,7 +83,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters.
     :param average: whether labels are learned by :class:`rfgp.averaging.AveragedGPClassifier`, which averages over
-        parameters and scales of the inputs. "auto" does so up to 500 rows and 1,500 rows times classes, of at least
+        parameters and scales of the inputs. "auto" does so up to 400 rows and 1,500 rows times classes, of at least
         ten rows, where no other parameter that changes the model and no ``sample_weight`` is given, columns are no
         pixels (64 or more of one unit), and a data frame has neither text of many values nor many gaps; True up to
         1,000 rows of two classes, and 3,000 rows times classes.
