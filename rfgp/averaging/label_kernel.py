@@ -88,9 +88,9 @@ class LabelKernel(KernelPrior):
             change = target - root * solved - weights
             moved = change @ covariance
             if bool((((slope - weights) * moved).sum(-1) < _CLOSE * (1.0 + value.abs())).all()):
+                mode = mode + moved
                 break
             weights, mode, value = self._after_step(weights, mode, value, change, moved)
-        mode = mode + moved
         self.last = self._slope(mode)
         return LatentMode(covariance, mode, self.last, root, factor)
 
