@@ -40,6 +40,12 @@ _TIMES_OF_OUTPUTS = 3
 _OF_CELLS = 50
 """Evaluations of the evidence of few cells, after which it gains nothing that other rows would show."""
 
+ONE_MODEL = (
+    *("kernel", "num_features", "method", "block_size", "num_neighbors", "strategy"),
+    *("time_limit", "max_evaluations"),
+)
+"""What is set for a model with one set of parameters."""
+
 
 class RandomFeatureGP(BaseEstimator):
     """The base of :class:`RandomFeatureGPRegressor`, where its parameters are described, and the classifier."""
@@ -48,11 +54,7 @@ class RandomFeatureGP(BaseEstimator):
     cross_val_predict: Callable[..., Any]
     _metric: Callable[..., float]
 
-    _one_model: tuple[str, ...] = (
-        *("kernel", "num_features", "method", "block_size", "num_neighbors", "strategy"),
-        *("time_limit", "max_evaluations"),
-    )
-    """What is set for a model with one set of parameters."""
+    _one_model: tuple[str, ...]
 
     encoder_: TableEncoder | None = None
     """What makes numbers of a data frame with text, dates or missing cells; None for numbers."""

@@ -26,7 +26,7 @@ from ..models import LaplaceGP, WeightSpaceGP
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, drawn_seed
-from .base import RandomFeatureGP
+from .base import ONE_MODEL, RandomFeatureGP
 from .baselines import Frequencies, LogisticClasses, linear_seconds
 from .calibration import choose_alpha, log_probabilities, tempered
 from .choice import Parts
@@ -111,7 +111,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     """
 
     _metric = staticmethod(accuracy_score)
-    _one_model = (*RandomFeatureGP._one_model, "class_weight")
+    _one_model = (*ONE_MODEL, "class_weight")
 
     model_: Any
     rows_: tuple[Tensor, Tensor] | None

@@ -30,7 +30,7 @@ from ..training.strategies import Strategy
 from ..training.timing import Deadline
 from . import gap_noise
 from .arrays import Floats, all_or_nothing, as_tensor, check_numbers, drawn_seed, joined
-from .base import RandomFeatureGP
+from .base import ONE_MODEL, RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
 from .comparison import BaselineComparison, LabeledRows, split_rows, target_losses
@@ -111,7 +111,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     """
 
     _metric = staticmethod(r2_score)
-    _one_model = (*RandomFeatureGP._one_model, "noise")
+    _one_model = (*ONE_MODEL, "noise")
 
     def __init__(
         self,
