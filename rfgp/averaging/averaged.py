@@ -14,7 +14,7 @@ from ..linalg import cholesky
 from .bank_member import LearnsBaseline
 from .error_correlations import correlation_root
 from .gaps import imputations
-from .member import Functions, Member, Moments, groups_by_size
+from .member import Functions, Member, Moments, equal_rows, groups_by_size
 from .mixture import Component, Mixture, QuantileCurves, Tail
 from .one_target import members_of_one
 from .several_targets import members_of_several
@@ -60,13 +60,13 @@ class AveragedGP:
     @torch.no_grad()
     def __init__(self, x: Tensor, y: Tensor, learns_baseline: LearnsBaseline | None = None) -> None:
         x, y = _checked(x, y)
-        self.num_inputs, self.has_outputs, equal_rows = x.shape[1], y.dim() > 1, _equal_rows(x)
+        self.num_inputs, self.has_outputs, together = x.shape[1], y.dim() > 1, equal_rows(x)
         targets = y.reshape(len(y), -1)
         if targets.shape[1] == 1:
-            members = members_of_one(x, targets, equal_rows, learns_baseline)
+            members = members_of_one(x, targets, together, learns_baseline)
         else:
-            known, draws = ~targets.isnan(), imputations(x, targets, equal_rows)
-            members, targets = members_of_several(x, draws, known, equal_rows, learns_baseline), draws[0]
+            known, draws = ~targets.isnan(), imputations(x, targets, together)
+            members, targets = members_of_several(x, draws, known, together, learns_baseline), draws[0]
         self._stack(members, x, y, targets)
 
     def _stack(self, members: list[Member[Any]], x: Tensor, y: Tensor, targets: Tensor) -> None:
@@ -75,7 +75,7 @@ class AveragedGP:
         :param targets: the targets (N, T), with draws of missing values.
         """
         known = ~y.reshape(targets.shape).isnan()
-        stack = stacked(members, targets, known, groups_by_size(_equal_rows(x)))
+        stack = stacked(members, targets, known, groups_by_size(equal_rows(x)))
         kept = [k for k, share in enumerate(stack.shares) if share > 0.0]
         self.members, self.tails = [members[k] for k in kept], [stack.tails[k] for k in kept]
         self.x, self.y, self.targets, self.weights = x, y, targets, stack.weights[kept]
@@ -236,12 +236,6 @@ def _checked(x: Tensor, y: Tensor, like: AveragedGP | None = None) -> tuple[Tens
     if like is None and not bool((y.nan_to_num(nan=-torch.inf).amax(0) > y.nan_to_num(nan=torch.inf).amin(0)).all()):
         raise ValueError("expected targets that vary, got a single value; take a constant")
     return x, y
-
-
-def _equal_rows(x: Tensor) -> Tensor:
-    """Numbers (N,) which are equal for equal inputs (N, d)."""
-    numbers: Tensor = x.unique(dim=0, return_inverse=True)[1]
-    return numbers
 
 
 def _chosen_draws(weights: Sequence[float], counts: Sequence[int], most: int) -> list[tuple[int, int]]:

@@ -110,6 +110,12 @@ def group_left_out(y: Tensor, alpha: Tensor, inverse: Tensor, groups: Sequence[T
     return mean, variance
 
 
+def equal_rows(x: Tensor) -> Tensor:
+    """Numbers (N,) that are equal for equal inputs (N, d)."""
+    numbers: Tensor = x.unique(dim=0, return_inverse=True)[1]
+    return numbers
+
+
 def groups_by_size(numbers: Tensor) -> list[Tensor]:
     """For the number of the group of each row (N,), the rows of all groups of several: one tensor (G, size) a size.
 

@@ -231,7 +231,10 @@ class Mixture:
         return y.reshape(len(y), -1)
 
     def icdf(self, level: float) -> Tensor:
-        """The quantiles at a level between 0 and 1, by Newton's method between the quantiles of all components."""
+        """The quantiles at a level between 0 and 1.
+
+        Newton's method finds where normal scores are that of the level, between the quantiles of all components.
+        """
         level = checks.share("level", level)
         quantiles = [component.quantiles(level) for component in self._components]
         found = self._mixed([part.mean(0) for part in quantiles])
@@ -240,14 +243,16 @@ class Mixture:
             low[:, columns] = torch.minimum(low[:, columns], part.amin(0))
             high[:, columns] = torch.maximum(high[:, columns], part.amax(0))
         close = _CLOSE * (self.stddev.reshape(found.shape) + 1e-300)
+        score = float(torch.special.ndtri(torch.tensor(level, dtype=found.dtype)))
         for _ in range(_STEPS):
-            error = self._cdf(found) - level
-            low, high = torch.where(error < 0.0, found, low), torch.where(error > 0.0, found, high)
-            newton = found - error / self._log_density(found).exp()
-            is_inside = (newton > low) & (newton < high)
-            moved = torch.where(is_inside, newton, 0.5 * (low + high))
-            is_done = ((moved - found).abs() <= close) | (error == 0.0)
-            found = torch.where(error == 0.0, found, moved)
+            below = self._cdf(found)
+            low, high = torch.where(below < level, found, low), torch.where(below > level, found, high)
+            own = torch.special.ndtri(below)
+            newton = found - (own - score) * (_normal_log_density(own) - self._log_density(found)).exp()
+            is_inside = (newton >= low) & (newton <= high)
+            moved = torch.where(below == level, found, torch.where(is_inside, newton, 0.5 * (low + high)))
+            is_done = (moved - found).abs() <= close
+            found = moved
             if bool(is_done.all()):
                 break
         return found.reshape(self._shape)

@@ -16,6 +16,7 @@ from .kernel_bank import SHAPES, KernelBank, Shape
 from .member import Member, groups_by_size
 from .one_target import CHOOSING, chosen_rows, draws_and_proposals
 from .stacking import stacked
+from .table_kernel import has_lengthscales
 from .table_member import TableMember, TableRows
 
 _KINDS: tuple[Kind, ...] = ("values", "half ranks", "powers")
@@ -58,7 +59,7 @@ def members_of_several(
         plain = [k for k, member in enumerate(of_banks) if member.rotation is None and member.baseline is None]
         best = of_banks[max(plain, key=lambda k: shares[k])]
         rows_of_table = TableRows(best.rows.scale, x)
-        if rows_of_table.has_few_inputs:
+        if has_lengthscales(rows_of_table.x.shape[1], len(x)):
             members.append(_with_lengthscales(x, y, rows_of_table, best.target))
     if len(draws) == 1:
         return members

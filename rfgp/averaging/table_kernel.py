@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -41,8 +43,30 @@ def _polynomial(distance: Tensor) -> Tensor:
     return (distance / 3.0).add_(1.0).mul_(distance).add_(1.0)
 
 
-class TableKernel:
-    r"""A kernel of d standardized inputs and the noise, with a prior, for rows (N, d) and targets (N,) of variance one.
+def has_lengthscales(num_columns: int, num_rows: int) -> bool:
+    """Whether each input has a lengthscale: where the rows tell it."""
+    return num_columns <= max(10, min(50, num_rows // 3))
+
+
+class FixedParts:
+    """Scaled inputs, and what :func:`fixed_matrices` makes of them, which pickles lack: it is larger than all the rest.
+
+    :ivar x: inputs (N, d).
+    :ivar fixed: matrices (F, N, N).
+    """
+
+    x: Tensor
+    fixed: Tensor
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "fixed": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, fixed=fixed_matrices(state["x"], state["x"]))
+
+
+class KernelPrior(FixedParts):
+    r"""A kernel of d standardized inputs and the noise, with a prior, for rows (N, d).
 
     .. math:: k(x, z) = 1 + s_L \frac{x^\top z}{d} + \sum_l \frac{s_l}{d} \sum_k \kappa_l(|x_k - z_k|)
         + s\, \kappa\big(|a \circ (x - z)|\big), \qquad a_k = a e^{\delta_k}, \quad \delta_k \sim t_3(\tfrac12)
@@ -51,13 +75,12 @@ class TableKernel:
     logarithms of the other scales, and that of the noise variance. Priors but that of :math:`\delta` are normal.
 
     :param x: inputs.
-    :param y: targets.
     :param fixed: the matrices of :func:`fixed_matrices` at these inputs.
     :param has_lengthscales: whether each input has a lengthscale.
     """
 
-    def __init__(self, x: Tensor, y: Tensor, fixed: Tensor, has_lengthscales: bool) -> None:
-        self.x, self.y, self.fixed = x, y, fixed
+    def __init__(self, x: Tensor, fixed: Tensor, has_lengthscales: bool) -> None:
+        self.x, self.fixed = x, fixed
         dim = self.num_deviations = x.shape[1] if has_lengthscales else 0
         scale = -0.5 * math.log(max(x.shape[1], 1))
         self.center = np.r_[np.zeros(dim), scale, -0.5, [-2.0] * _FIXED, math.log(0.05)]
@@ -103,36 +126,28 @@ class TableKernel:
     def variance(self, vector: Floats, x: Tensor) -> Tensor:
         """The kernel of inputs (N, d) with themselves, (N,)."""
         linear, *others = self._weights(vector).tolist()
-        constant = 1.0 + math.exp(vector[self.num_deviations + 1]) + sum(others)
+        constant = 1.0 + math.exp(vector[self.num_deviations + 1]) + (sum(others) if x.shape[1] else 0.0)
         return constant + linear * x.square().sum(-1) / max(x.shape[1], 1)
 
-    def loss(self, vector: Floats, has_gradient: bool = True) -> tuple[float, Floats]:
-        """Minus the log posterior density of the parameters up to a constant, and its gradient."""
+    def of_rows(self, vector: Floats) -> tuple[Tensor, Callable[[Tensor], Floats]]:
+        """The kernel (N, N) of the rows, and what makes derivatives by it, symmetric, those by the vector."""
         inverse, count = self._inverse_lengths(vector), self.num_deviations
         distance = _distances(self.x * inverse, self.x * inverse)
         decay = torch.exp(vector[count + 1] - distance)
         part = _polynomial(distance).mul_(decay)
-        total = self._fixed_part(vector, self.fixed).add_(part)
-        total.diagonal().add_(self.noise(vector))
-        factor, failed = torch.linalg.cholesky_ex(total)
-        if bool(failed):
-            return math.inf, np.zeros_like(vector)
-        alpha = torch.cholesky_solve(self.y.unsqueeze(-1), factor).squeeze(-1)
-        prior, slope = self.prior(vector)
-        value = 0.5 * float(self.y @ alpha) + float(factor.diagonal().log().sum()) + prior
-        if not has_gradient:
-            return value, slope
-        by_matrix = torch.cholesky_inverse(factor).addr_(alpha, alpha, beta=-0.5, alpha=0.5)
-        by_square = distance.add_(1.0).mul_(decay).mul_(by_matrix).mul_(-5.0 / 6.0)
-        rows = by_square.sum(-1) @ self.x.square() - ((by_square @ self.x) * self.x).sum(0)
-        of_lengths = (4.0 * inverse.square() * rows).numpy()
-        slope[:count] -= of_lengths[:count]
-        slope[count] -= of_lengths.sum()
-        flat = by_matrix.reshape(-1)
-        slope[count + 1] -= float(part.reshape(-1) @ flat)
-        slope[count + 2 : -1] -= (self._weights(vector) * (self.fixed.flatten(1) @ flat)).numpy()
-        slope[-1] -= self.noise(vector) * float(by_matrix.trace())
-        return value, slope
+
+        def slope(by_matrix: Tensor) -> Floats:
+            by_square = distance.add(1.0).mul_(decay).mul_(by_matrix).mul_(-5.0 / 6.0)
+            rows = by_square.sum(-1) @ self.x.square() - ((by_square @ self.x) * self.x).sum(0)
+            of_lengths, flat = (4.0 * inverse.square() * rows).numpy(), by_matrix.reshape(-1)
+            found = np.zeros_like(vector)
+            found[:count] = of_lengths[:count]
+            found[count] = of_lengths.sum()
+            found[count + 1] = float(part.reshape(-1) @ flat)
+            found[count + 2 : -1] = (self._weights(vector) * (self.fixed.flatten(1) @ flat)).numpy()
+            return found
+
+        return self._fixed_part(vector, self.fixed).add_(part), slope
 
     def prior(self, vector: Floats) -> tuple[float, Floats]:
         """Minus the log prior density, and its gradient."""
@@ -141,6 +156,34 @@ class TableKernel:
         slope = standard / self.width
         slope[:count] += (_DEGREES + 1.0) / _DEGREES * vector[:count] / _WIDTH**2 / (1.0 + squares)
         return 0.5 * float(standard @ standard) + 0.5 * (_DEGREES + 1.0) * float(np.log1p(squares).sum()), slope
+
+
+class TableKernel(KernelPrior):
+    """The same with targets (N,) of variance one, and what they say of the parameters.
+
+    :param y: targets.
+    """
+
+    def __init__(self, x: Tensor, y: Tensor, fixed: Tensor, has_lengthscales: bool) -> None:
+        super().__init__(x, fixed, has_lengthscales)
+        self.y = y
+
+    def loss(self, vector: Floats, has_gradient: bool = True) -> tuple[float, Floats]:
+        """Minus the log posterior density of the parameters up to a constant, and its gradient."""
+        total, slope = self.of_rows(vector)
+        total.diagonal().add_(self.noise(vector))
+        factor, failed = torch.linalg.cholesky_ex(total)
+        if bool(failed):
+            return math.inf, np.zeros_like(vector)
+        alpha = torch.cholesky_solve(self.y.unsqueeze(-1), factor).squeeze(-1)
+        prior, gradient = self.prior(vector)
+        value = 0.5 * float(self.y @ alpha) + float(factor.diagonal().log().sum()) + prior
+        if not has_gradient:
+            return value, gradient
+        by_matrix = torch.cholesky_inverse(factor).addr_(alpha, alpha, beta=0.5, alpha=-0.5)
+        gradient += slope(by_matrix)
+        gradient[-1] += self.noise(vector) * float(by_matrix.trace())
+        return value, gradient
 
 
 def _distances(x: Tensor, z: Tensor) -> Tensor:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 from torch import Generator, Tensor
@@ -16,13 +15,13 @@ from .functions import Conditioned, DrawnFunctions, MaternPart, PriorFunctions
 from .input_scale import InputScale
 from .member import Functions, JointNormal, Member, Moments, Rows, group_left_out
 from .parameter_draws import Floats, most_probable, parameter_draws
-from .table_kernel import LENGTHS, TableKernel, fixed_matrices
+from .table_kernel import LENGTHS, FixedParts, TableKernel, fixed_matrices, has_lengthscales
 
 _STEPS, _STEPS_FROM_NEAR = 100, 40
 """Steps of the search for the most probable parameters, and of one that begins at those of other rows."""
 
 
-class TableRows(Rows):
+class TableRows(FixedParts, Rows):
     """Inputs on a scale, and the parts of the kernel there that have no parameters but a scale."""
 
     def __init__(self, scale: InputScale, x: Tensor) -> None:
@@ -31,17 +30,6 @@ class TableRows(Rows):
 
     def with_inputs(self, x: Tensor) -> TableRows:
         return TableRows(self.scale, x)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "fixed": None}  # which are larger than all the rest, and follow from the inputs
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, fixed=fixed_matrices(state["x"], state["x"]))
-
-    @property
-    def has_few_inputs(self) -> bool:
-        """Whether the rows tell a lengthscale for each input."""
-        return self.x.shape[1] <= max(10, min(50, len(self.x) // 3))
 
 
 class TableMember(Member[TableRows]):
@@ -53,7 +41,7 @@ class TableMember(Member[TableRows]):
     """
 
     def __init__(self, rows: TableRows, target: ColumnScale, y: Tensor) -> None:
-        self.rows, self.target, self.has_lengthscales = rows, target, rows.has_few_inputs
+        self.rows, self.target, self.has_lengthscales = rows, target, has_lengthscales(rows.x.shape[1], len(rows.x))
         self.y = target.forward(y)
         self.modes = [kernel.start for kernel in self._kernels]
         self.vectors = [mode[None] for mode in self.modes]

@@ -40,6 +40,12 @@ _TIMES_OF_OUTPUTS = 3
 _OF_CELLS = 50
 """Evaluations of the evidence of few cells, after which it gains nothing that other rows would show."""
 
+ONE_MODEL = (
+    *("kernel", "num_features", "method", "block_size", "num_neighbors", "strategy"),
+    *("time_limit", "max_evaluations"),
+)
+"""What is set for a model with one set of parameters."""
+
 
 class RandomFeatureGP(BaseEstimator):
     """The base of :class:`RandomFeatureGPRegressor`, where its parameters are described, and the classifier."""
@@ -47,6 +53,8 @@ class RandomFeatureGP(BaseEstimator):
     fit: Callable[..., Self]
     cross_val_predict: Callable[..., Any]
     _metric: Callable[..., float]
+
+    _one_model: tuple[str, ...]
 
     encoder_: TableEncoder | None = None
     """What makes numbers of a data frame with text, dates or missing cells; None for numbers."""
@@ -181,6 +189,18 @@ class RandomFeatureGP(BaseEstimator):
             checked = validated(BaseEstimator(), numbers, y, **options)
         self.encoder_ = encoder
         return checked
+
+    def _given(self, weights: Floats | None) -> list[str]:
+        """What was given that belongs to a model with one set of parameters."""
+        plain = type(self)()
+        given = [name for name in self._one_model if getattr(self, name) != getattr(plain, name)]
+        return given + (["sample_weight"] if weights is not None else [])
+
+    @property
+    def _has_marks(self) -> bool:
+        """Whether a data frame has text of many values, or many gaps."""
+        encoding = None if self.encoder_ is None else self.encoder_.encoding_
+        return encoding is not None and bool(encoding.levels or encoding.marks)
 
     @property
     def _deadline(self) -> Deadline:

@@ -19,12 +19,14 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .._support import checks
+from ..averaging import AveragedGPClassifier
 from ..likelihoods import DirichletClassificationLikelihood
 from ..likelihoods.dirichlet import dirichlet_targets
 from ..models import LaplaceGP, WeightSpaceGP
 from ..training.strategies import Strategy
+from ..training.timing import Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, drawn_seed
-from .base import RandomFeatureGP
+from .base import ONE_MODEL, RandomFeatureGP
 from .baselines import Frequencies, LogisticClasses, linear_seconds
 from .calibration import choose_alpha, log_probabilities, tempered
 from .choice import Parts
@@ -51,15 +53,23 @@ _ENOUGH_TO_TELL, _LEFT_OUT_SECONDS = 100, 2.0
 _LARGE_LOSS, _MOST_ROWS = 0.1, 20_000
 """Where calibrated log losses are above that, other likelihoods are tried, with so many rows at most."""
 _PHASES = ("parameters", "calibration", "all rows")
+AUTO_ROWS, AUTO_LABELS = 400, 1500
+"""Up to so many rows, and so many times classes, are averaged over parameters by default: it predicts them better."""
+MOST_LABELS = 3000
+"""Rows times classes that are averaged over parameters: more take minutes."""
+_FEWEST_CLASSES, _FEWEST_ROWS = 3, 10
+"""Two classes count as three; fewer rows do not tell their own scale."""
 
 
 class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     r"""Gaussian process classification of a table, at the price of one regression for all classes.
 
-    The labels become targets of one regression per class, whose noise depends on the label (Dirichlet classification).
-    Up to five classes without weights have Laplace's approximation where it predicts held-out rows better.
+    Up to 400 rows, and 1,500 rows times classes, are averaged over parameters, see
+    :class:`rfgp.averaging.AveragedGPClassifier`.
 
-    Probabilities are calibrated by a temperature, which is chosen on rows that the model has not seen,
+    Labels of more rows become targets of one regression per class, whose noise depends on the label (Dirichlet
+    classification). Up to five classes without weights have Laplace's approximation where it predicts held-out rows
+    better. Probabilities are calibrated by a temperature, which is chosen on rows that the model has not seen,
 
     .. math:: p_c \propto q_c^{1 / T}
 
@@ -72,6 +82,11 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     :param strategy: from what parameters are learned; "auto" takes near rows.
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters.
+    :param average: whether labels are learned by :class:`rfgp.averaging.AveragedGPClassifier`, which averages over
+        parameters and scales of the inputs. "auto" does so up to 400 rows and 1,500 rows times classes, of at least
+        ten rows, where no other parameter that changes the model and no ``sample_weight`` is given, columns are no
+        pixels (64 or more of one unit), and a data frame has neither text of many values nor many gaps; True up to
+        1,000 rows of two classes, and 3,000 rows times classes.
     :param class_weight: weights of the rows of a class, by which their noise is divided: "balanced", a dict from labels
         to weights, or None for ones.
     :param fallback: whether to predict by class frequencies or logistic regression where these are better on held-out
@@ -80,10 +95,10 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     :param random_state: the seed, a RandomState, or None for a new draw in every fit.
     :raises ValueError: at ``fit``, for bad parameters or data.
 
-    After ``fit`` there are ``classes_``, ``model_`` (a :class:`rfgp.WeightSpaceGP` or :class:`rfgp.models.LaplaceGP` of
-    standardized rows), ``fit_summary_``, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen
-    rows, of "model", "frequencies" and "linear"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the
-    transformed labels or of the labels.
+    After ``fit`` there are ``classes_``, ``model_`` (a :class:`rfgp.averaging.AveragedGPClassifier`,
+    :class:`rfgp.WeightSpaceGP` or :class:`rfgp.models.LaplaceGP` of standardized rows), ``fit_summary_`` of the latter
+    two, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen rows, of "model", "frequencies" and
+    "linear"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the transformed labels or of the labels.
 
     Source: Milios et al., Dirichlet-based Gaussian processes for large-scale calibrated classification, 2018.
 
@@ -96,7 +111,9 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     """
 
     _metric = staticmethod(accuracy_score)
+    _one_model = (*ONE_MODEL, "class_weight")
 
+    model_: Any
     rows_: tuple[Tensor, Tensor] | None
 
     def __init__(
@@ -110,6 +127,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         strategy: str | Strategy = "auto",
         time_limit: float | None = None,
         max_evaluations: int = 200,
+        average: bool | str = "auto",
         class_weight: str | dict[Any, float] | None = None,
         fallback: bool = False,
         verbose: bool = False,
@@ -128,6 +146,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             verbose=verbose,
             random_state=random_state,
         )
+        self.average = average
         self.class_weight = class_weight
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
@@ -136,7 +155,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         :param sample_weight: weights of the rows, (N,), by which their noise is divided; default: ones.
         """
         with all_or_nothing(self):
-            return self._fit(X, y, None, sample_weight)
+            return self._learn(X, y, None, sample_weight, has_more_rows=False)
 
     def partial_fit(  # type: ignore[override]
         self,
@@ -147,18 +166,24 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     ) -> Self:
         """Add rows (N, d), as :meth:`RandomFeatureGPRegressor.partial_fit` does.
 
+        With ``average="auto"`` parameters are averaged over after ``fit`` alone, until there are 3,000 rows times
+        classes.
+
         :param classes: all classes that will ever come, in the first call; default: those in its labels.
         """
         if hasattr(self, "model_"):
             return super().partial_fit(X, y, sample_weight)
         with all_or_nothing(self):
-            return self._fit(X, y, classes, sample_weight)
+            return self._learn(X, y, classes, sample_weight, has_more_rows=True)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """The probability of every class at inputs (N, d): (N, C), in the order of ``classes_``."""
         x = self._inputs(X)
         if self.fallback_ is not None:
             return _normalized(self.fallback_.predict(x.numpy()))
+        if isinstance(self.model_, AveragedGPClassifier):
+            probabilities: Floats = self.model_.predictive(x).probs.numpy()
+            return probabilities
         return self._calibrated(log_class_probabilities(self.model_, x))
 
     def _calibrated(self, logs: Floats) -> Floats:
@@ -186,8 +211,12 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 "expected a model of Dirichlet targets to leave out rows without a refit, got a LaplaceGP, which "
                 "predicts these labels better; use sklearn.model_selection.cross_val_predict, which refits"
             )
-        left_out, _ = self._left_out(X, y, cv, groups, sample_weight)
-        probabilities = self._calibrated(log_probabilities(left_out.mean, left_out.latent_variance))
+        if isinstance(self.model_, AveragedGPClassifier):
+            x, codes, folds, _ = self._fitted_rows(X, y, cv, groups, sample_weight)
+            probabilities: Floats = self.model_.leave_group_out(x, codes, folds).probs.numpy()
+        else:
+            left_out, _ = self._left_out(X, y, cv, groups, sample_weight)
+            probabilities = self._calibrated(log_probabilities(left_out.mean, left_out.latent_variance))
         labels: NDArray[Any] = self.classes_[probabilities.argmax(-1)]
         return probabilities if method == "predict_proba" else labels
 
@@ -197,7 +226,10 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(-1)]
         return labels
 
-    def _fit(self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None, sample_weight: Any) -> Self:
+    def _learn(
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None, sample_weight: Any, has_more_rows: bool
+    ) -> Self:
+        """What :meth:`fit` does; where more rows follow, parameters are averaged over if that is wanted alone."""
         deadline = self._deadline
         inputs, labels, weights = self._rows(X, y, sample_weight, is_first=True)
         every = np.unique(labels if classes is None else np.asarray(classes))
@@ -207,8 +239,54 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             )
         _check_labels(labels, every)
         self.classes_, self.x_scaler_ = every, input_scaler(inputs, weights)
-        seed = drawn_seed(self.random_state)
         x, codes = self._model_rows(inputs, labels)
+        if self._averages(codes, weights, has_more_rows):
+            self._fit_average(x, codes, weights)
+        else:
+            self._fit(x, codes, weights, deadline)
+        return self
+
+    def _averages(self, codes: Tensor, weights: Floats | None, has_more_rows: bool) -> bool:
+        """Whether parameters are averaged over; a ValueError for what is no choice."""
+        if self.average == "auto":
+            is_small = len(codes) <= AUTO_ROWS and self._num_labels(len(codes)) <= AUTO_LABELS
+            is_picture = num_lengthscales(self.x_scaler_) < self.x_scaler_.n_features_in_
+            if has_more_rows or self._given(weights) or self._has_marks or is_picture or not is_small:
+                return False
+        elif not isinstance(self.average, bool):
+            raise ValueError(f'expected "auto", True or False for average, got {self.average!r}; choose one of them')
+        elif not self.average:
+            return False
+        return len(codes) >= _FEWEST_ROWS
+
+    def _num_labels(self, num_rows: int) -> int:
+        """Rows times classes."""
+        return num_rows * max(len(self.classes_), _FEWEST_CLASSES)
+
+    def _fit_average(self, x: Tensor, codes: Tensor, weights: Floats | None) -> None:
+        """Fit standardized rows, averaging over parameters, and compare the model with others on rows left out."""
+        given = self._given(weights)
+        if given:
+            raise ValueError(f"expected no {given[0]} beside average=True, got some; leave one of both out")
+        size, known = self._num_labels(len(codes)), codes.unique()
+        if size > MOST_LABELS or len(known) < len(self.classes_):
+            got = f"{size:,}" if size > MOST_LABELS else f"no rows of {len(self.classes_) - len(known)} classes"
+            raise ValueError(
+                f"expected at most {MOST_LABELS:,} rows times classes for average=True, and rows of every class, got "
+                f'{got}; set average="auto"'
+            )
+        rows = LabeledRows(x.numpy(), codes.numpy(), None)
+        with phases(_PHASES[:2], self.verbose) as bar:
+            bar.begin("parameters")
+            self.model_ = AveragedGPClassifier(x, codes)
+            bar.begin("calibration")
+            self.temperature_, self.rows_, comparison = 1.0, None, self._comparison(True)
+            comparison.on_left_out(rows, -self.model_.leave_one_out(x, codes).log_prob(codes).numpy())
+            self._compare(comparison, rows)
+
+    def _fit(self, x: Tensor, codes: Tensor, weights: Floats | None, deadline: Deadline) -> None:
+        """Fit standardized rows, and compare the model with others on rows that it has not seen."""
+        seed, every = drawn_seed(self.random_state), self.classes_
         rows = LabeledRows(x.numpy(), codes.numpy(), weights)
         make_parts = functools.partial(_parts, num_lengthscales(self.x_scaler_), len(every), seed)
         own, train, held = as_tensor(weights), *_split(codes, seed)
@@ -244,7 +322,6 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 comparison.on_left_out(rows, class_losses(rows, logs))
             self._compare(comparison, rows)
         self.model_ = model
-        return self
 
     def _may_take_laplace(self, codes: Tensor, loss: float) -> bool:
         """Whether another likelihood may predict better: of few classes, all of which occur and are hard to tell."""
@@ -262,6 +339,9 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         """Add rows to the model; one by Laplace's approximation without blocks is fitted to all, from its mode."""
         model: Any = self.model_
+        if isinstance(model, AveragedGPClassifier):
+            self._update_average(model, x, targets, weights)
+            return
         if not isinstance(model, LaplaceGP):
             self.rows_ = None
             model.update(x, targets, weights=weights)
@@ -276,6 +356,21 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         inputs, codes = torch.cat([before[0], x]), torch.cat([before[1], targets])
         model.condition(inputs, laplace_targets(model, codes), start=model.mode)
         self.rows_ = inputs, codes
+
+    def _update_average(self, model: AveragedGPClassifier, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+        """Add rows to an average; with too many, or with weights, one set of parameters is learned from all."""
+        size = self._num_labels(len(model.y) + len(x))
+        if weights is None and size <= MOST_LABELS:
+            model.update(x, targets)
+        elif self.average == "auto":
+            known = None if weights is None else np.r_[np.ones(len(model.y)), weights.numpy()]
+            self._fit(torch.cat([model.x, x]), torch.cat([model.y, targets]), known, self._deadline)
+        else:
+            what = f"{size:,} rows times classes" if weights is None else "sample_weight"
+            raise ValueError(
+                f"expected at most {MOST_LABELS:,} rows times classes and no sample_weight for average=True, got "
+                f'{what}; set average="auto"'
+            )
 
     def _comparison(self, has_time: bool) -> BaselineComparison:
         """What the model is compared with."""

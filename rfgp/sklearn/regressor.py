@@ -30,7 +30,7 @@ from ..training.strategies import Strategy
 from ..training.timing import Deadline
 from . import gap_noise
 from .arrays import Floats, all_or_nothing, as_tensor, check_numbers, drawn_seed, joined
-from .base import RandomFeatureGP
+from .base import ONE_MODEL, RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
 from .comparison import BaselineComparison, LabeledRows, observed_means, split_rows, target_losses
@@ -57,11 +57,6 @@ AUTO_ROWS = 1500
 """Up to so many rows are averaged over parameters by default."""
 MOST_AVERAGED = 3000
 """Rows that are averaged over parameters: more take minutes."""
-_ONE_MODEL = (
-    *("kernel", "num_features", "method", "block_size", "num_neighbors", "strategy", "noise"),
-    *("time_limit", "max_evaluations"),
-)
-"""What is set for a model with one set of parameters."""
 
 
 class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP):
@@ -118,6 +113,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     """
 
     _metric = staticmethod(r2_score)
+    _one_model = (*ONE_MODEL, "noise")
 
     def __init__(
         self,
@@ -271,23 +267,15 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         if self.average == "auto":
             if self._has_more_rows:
                 return False
-            encoding = None if self.encoder_ is None else self.encoder_.encoding_
-            has_marks = encoding is not None and bool(encoding.levels or encoding.marks)
             known = (~np.isnan(_columns(targets))).sum(0).min()
             is_small = len(inputs) <= AUTO_ROWS and known >= _FEWEST_ROWS
-            if self._given(weights) or has_marks or not is_small:
+            if self._given(weights) or self._has_marks or not is_small:
                 return False
         elif not isinstance(self.average, bool):
             raise ValueError(f'expected "auto", True or False for average, got {self.average!r}; choose one of them')
         elif not self.average:
             return False
         return not _tells_no_scale(_columns(targets))
-
-    def _given(self, weights: Floats | None) -> list[str]:
-        """What was given that belongs to a model with one set of parameters."""
-        plain = type(self)()
-        given = [name for name in _ONE_MODEL if getattr(self, name) != getattr(plain, name)]
-        return given + (["sample_weight"] if weights is not None else [])
 
     def _fit_average(self, x: Tensor, z: Tensor, weights: Floats | None) -> None:
         """Fit standardized rows, averaging over parameters, and compare the model with others on rows left out."""

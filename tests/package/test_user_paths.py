@@ -53,7 +53,7 @@ from rfgp import approximation, averaging, data, diagnostics, kernels, likelihoo
 from rfgp import functionals as operators
 from rfgp.approximation import selection
 from rfgp.approximation.hooks.feature_operator import LazyFeatureCrossLinearOperator
-from rfgp.averaging import AveragedGP
+from rfgp.averaging import AveragedGP, AveragedGPClassifier
 from rfgp.diagnostics import bounds, certificates, conformal, sensitivity, two_sample
 from rfgp.features import allocation
 from rfgp.functionals import observations
@@ -371,6 +371,8 @@ def few_rows():
     found = average.predictive(x.double())
     assert isinstance(average, models.ParameterAverage) and isinstance(found, models.NormalMixture)
     assert bool((found.icdf(0.1) < found.mean).all())
+    classifier = AveragedGPClassifier(x.double(), (y > y.mean()).long())
+    assert classifier.predictive(x.double()).probs.shape == (len(x), 2)
 
 
 def choices():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gpytorch
@@ -149,6 +149,7 @@ EXACT = ExactModel(X, Y, GaussianLikelihood(), rbf()).eval()
 WINDOW = streams.SlidingWindow(models.WeightSpaceGP(rbf(), GaussianLikelihood()).condition(X, Y), 20)
 AVERAGED = averaging.AveragedGP(X.double(), Y.double())
 DRAWS = models.ParameterAverage([ExactModel(X.double(), Y.double(), GaussianLikelihood(), rbf()).double()] * 2, 3)
+AVERAGED_CLASSIFIER = averaging.AveragedGPClassifier(X.double(), CLASSES)
 FORGETTING = streams.Forgetting(models.WeightSpaceGP(rbf(), GaussianLikelihood()).condition(X, Y), 0.9)
 OPTIMIZER = botorch.WeightSpaceModel(X.double(), Y.double()[:, None], num_features=8, seed=0).eval()
 OPTIMIZER.posterior(X.double())  # its first call conditions the model
@@ -180,6 +181,7 @@ TARGETS = tensor(
 NOISE = values(Y + 1.0, is_above=0.0).or_(None)
 WEIGHTS = values(Y + 1.0, is_above=0.0).or_(None)
 LABELS = labels(CLASSES, 2)
+EVERY_CLASS = replace(LABELS, admits=lambda v: LABELS.admits(v) and set(v.tolist()) in ({0, 1}, {0, 1, 2}))
 ANY_LABELS = tensor(CLASSES, lambda v: v.dtype is torch.int64 and v.dim() == 1 and bool(((v >= 0) & (v <= 2)).all()))
 ROWS_OF_ANY = tensor(
     SHARES, lambda v: is_real(v) and v.dim() == 2 and v.shape[1] == 3 and bool(((v >= 0) & (v <= 1)).all())
@@ -587,6 +589,11 @@ SIGNATURES = [
     line(DRAWS.posterior, x=DOUBLE),
     line(DRAWS.predictive, x=DOUBLE),
     line(DRAWS.predictive(X.double()).icdf, value=LEVELS_OF_ROWS),
+    line(averaging.AveragedGPClassifier, x=SUM_ROWS, y=EVERY_CLASS),
+    line(AVERAGED_CLASSIFIER.predictive, x=INPUTS_OF_TWO),
+    line(AVERAGED_CLASSIFIER.update, x=SUM_ROWS, y=LABELS),
+    line(AVERAGED_CLASSIFIER.leave_one_out, x=ANY.at(X.double()), y=LABELS),
+    line(AVERAGED_CLASSIFIER.leave_group_out, x=ANY.at(X.double()), y=LABELS, groups=GROUPS_OF_ALL),
     line(models.LaplaceGP, likelihood=LIKELIHOOD.at(LAPLACE.likelihood), hessian=word("full", "block_diagonal")),
     line(models.WeightSpaceVariationalGP, covariance=Kind("full", lambda v: v in ("full", "diagonal"), ["foo", 1.5])),
     line(models.HeteroscedasticGP, noise_kernel=OWN_KERNEL.at(rbf()), noise_mean=MODULE),
