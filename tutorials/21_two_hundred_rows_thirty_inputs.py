@@ -241,6 +241,7 @@ figure.savefig("lakes_functions.png")
 # Forests and ridge regression have no intervals. The fair thing to give them is the spread of their own left-out
 # errors: the prediction, and the quantiles of the errors at the training lakes that it has not seen.
 
+
 # %%
 def around(predicted, errors):
     return predicted[:, None] + np.quantile(errors, [0.025, 0.975])
