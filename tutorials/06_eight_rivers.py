@@ -181,7 +181,7 @@ for name, (nlpd, rmse, inside) in table.items():
 
 # %% [markdown]
 # On the real rivers the error goes down from 0.92 to 0.69 standard deviations of a flow, and the NLPD from 1.35 to
-# 1.00. Both bands hold nearly nine values in ten, where 95 in a hundred would be honest; most of what is outside is at
+# 1.00. Both bands cover nearly nine values in ten, where 95 in a hundred would be honest; most of what is outside is at
 # vali2.
 #
 # ## What has it learned?
@@ -284,8 +284,8 @@ figure.savefig("eight_rivers_blocks.png")
 # through the measurements, and the gaps are filled by what the other rivers did: the error is a third, and half that
 # of straight lines across the gaps. Five of six lost values are inside two deviations, fewer than should be:
 # parameters from near values are firm ones. On eight months of the real rivers the same recipe is no better than
-# straight lines (an error of 0.30 against 0.28), and holds three values of four: near values of gauges that move in
-# steps promise too much. Hold some values back, as here, before you trust the bands.
+# straight lines (an error of 0.30 against 0.28), and its bands cover three values of four: near values of gauges that
+# move in steps promise too much. Hold some values back, as here, before you trust the bands.
 #
 # What we did not show, and what to expect:
 #

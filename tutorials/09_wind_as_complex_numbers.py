@@ -191,7 +191,7 @@ figure.savefig("wind_complex.png")
 # %% [markdown]
 # On the left, what the radar said less what the models had predicted. The disc of the proper model is as large as the
 # cloud is long; the ellipse has its shape. On the right, with bars of two standard errors: of its regions of 50 %, the
-# proper model's hold 58 % of the measurements, and of those of 95 % only 92 %. A disc is too wide where the errors are
+# proper model's cover 58 % of the measurements, and of those of 95 % only 92 %. A disc is too wide where the errors are
 # small and too narrow where they are large, so that it cannot be right at all levels at once. The improper models are
 # right within the bars. The learned circularity, -0.49 - 0.78i, is close to that of the radar, -0.47 - 0.82i.
 #

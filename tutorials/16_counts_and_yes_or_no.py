@@ -106,7 +106,7 @@ for name, values in chance.items():
 # %% [markdown]
 # ## Are they calibrated?
 #
-# An interval of 90 % should hold nine of ten counts. Where a count is among draws of its own prediction is its
+# An interval of 90 % should cover nine of ten counts. Where a count is among draws of its own prediction is its
 # *probability integral transform* (PIT), which should be anything between 0 and 1 equally often; ties, which counts
 # have, are broken at random. `plots.calibration` draws the shares inside of central intervals at all levels.
 
@@ -217,7 +217,7 @@ fig.savefig("bridges.png")
 # %% [markdown]
 # On its own the model has seen no more than quiet hours on both sides of the gap. It joins them by a low line, and is
 # sure of it. With the other two it puts the morning crowd where it was, in the size of the third bridge, and its
-# interval holds what would have been counted. Nothing was said about ratios or hours: the covariance of the bridges
+# interval covers what would have been counted. Nothing was said about ratios or hours: the covariance of the bridges
 # learned it from the hours when all three were counted.
 #
 # ## Yes or no

@@ -130,8 +130,8 @@ plt.show()
 # ## What one learns
 #
 # - A fit answers for all rows, groups and folds left out; ask it before you believe an error bar.
-# - Error bars of a model are as good as its noise. Conformal intervals hold without: theirs are wider because
-#   they have to be.
+# - Error bars of a model are as good as its noise. Conformal intervals cover without: they are wider
+#   because they have to be.
 # - 142 new patients show a share to about 3 %: a bar of one standard error is drawn. Much finer differences
 #   between the methods are luck of the draw.
 #

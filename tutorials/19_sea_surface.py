@@ -297,7 +297,7 @@ figure.savefig("sea_coverage.png")
 # - **Matern-5/2 with 601 features** has the right doubts and too few waves. What the grid cuts off counts as noise
 #   in training: half a cm² beside the 6 cm² of the instrument. But noise averages out, and short waves that are
 #   missing do not: the others bend to make up for them, and swing in the gaps.
-# - **With 1,801 features** less is cut off, means are about three times better, and intervals hold everywhere. They
+# - **With 1,801 features** less is cut off, means are about three times better, and intervals cover everywhere. They
 #   are somewhat too wide, since this sea is smoother than the kernel says. It takes four or five times as long.
 #
 # Both things to look at were there without the truth. The track put aside shows what is wrong in gaps, as far as

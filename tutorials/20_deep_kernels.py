@@ -121,7 +121,7 @@ axes[0].legend(frameon=False, fontsize=9)
 fig.savefig("deep_kernels.png")
 
 # %% [markdown]
-# The network has the largest evidence by far, and the longer it is trained the less its intervals hold: after 160
+# The network has the largest evidence by far, and the longer it is trained the less its intervals cover: after 160
 # evaluations half of the measurements are outside. Nothing in training warns. The evidence of a model with a thousand
 # weights is a *fit* of these weights, which no integral pays for. Six lengthscales are six numbers, which 200 rows
 # determine. A linear map has 36, and lies between: the best of the three at first, and too sure of itself in the end.
