@@ -160,39 +160,36 @@ class BankMember(Member[KernelBank]):
         return Moments((base + self.unit * first).unsqueeze(0), (self.unit.square() * variance).unsqueeze(0))
 
     def joint(self, x: Tensor) -> Callable[[int], list[JointNormal]]:
-        new, moments = self.rows.scale(x), self.predict(x)
-        crosses, found = self._crosses(new), list(self._each())
-        used = sorted(crosses)
-        priors = dict(zip(used, kernels(new, new, [self.rows.shapes[k] for k in used]), strict=True))
-        first = x.new_zeros(len(x), self.y.shape[1])
-        parts: dict[int, list[tuple[Tensor, Tensor]]] = {}
-        for (shape, _, targets), weights, precision, projected, _ in found:
-            mean = crosses[shape][0].mT @ (precision.unsqueeze(-1) * projected)
-            first[:, targets] += weights * mean
-            for place, target in enumerate(targets.tolist()):
-                parts.setdefault(target, []).append((weights[place], mean[:, place]))
-        axes = torch.eye(self.y.shape[1]) if self.rotation is None else self.rotation
+        new, moments, found = self.rows.scale(x), self.predict(x), list(self._each())
+        crosses = self._crosses(new)
+        priors = dict(zip(crosses, kernels(new, new, [self.rows.shapes[k] for k in crosses]), strict=True))
+        amounts = x.new_zeros(len(found), self.y.shape[1])  # weights times scales
+        first, means = x.new_zeros(len(x), self.y.shape[1]), []
+        for number, ((shape, _, targets), weights, precision, projected, scale) in enumerate(found):
+            amounts[number, targets] = weights * scale
+            means.append(crosses[shape][0].mT @ (precision.unsqueeze(-1) * projected))
+            first[:, targets] += weights * means[-1]
+        owners = torch.cat([candidate.targets for candidate, *_ in found])
+        weights_of_means = torch.cat([weights for _, weights, *_ in found])
+        apart = (torch.cat(means, dim=1) - first[:, owners]).mT
+        shapes = torch.tensor([candidate.shape for candidate, *_ in found])
+        ratios = RATIOS[[candidate.ratio for candidate, *_ in found]]
+        precisions = torch.stack([precision for _, _, precision, *_ in found])
+        axes = torch.eye(self.y.shape[1], dtype=x.dtype) if self.rotation is None else self.rotation
 
         def of_target(number: int) -> list[JointNormal]:
             shares = axes[number].square()
-            total = x.new_zeros(len(x), len(x))
-            precisions = {shape: torch.zeros_like(self.rows.spectrum(shape).values) for shape in used}
-            amounts = dict.fromkeys(used, 0.0)
-            noise = 0.0
-            for (shape, ratio, targets), weights, precision, _, scale in found:
-                amount = float((shares[targets] * weights * scale).sum())
-                precisions[shape] += amount * precision
-                amounts[shape] += amount
-                noise += amount * float(RATIOS[ratio])
-            for shape in used:
-                cross = crosses[shape][0]
-                total += amounts[shape] * priors[shape] - cross.mT @ (precisions[shape].unsqueeze(-1) * cross)
-            for target in shares.nonzero().flatten().tolist():
-                apart = torch.stack([(shares[target] * w).sqrt() * (m - first[:, target]) for w, m in parts[target]])
-                total += apart.mT @ apart
-            total.diagonal().add_(noise)
-            total *= self.unit[number].square()
-            return [JointNormal(moments.mean[0, :, number], total)]
+            amount = amounts @ shares
+            spread = (shares[owners] * weights_of_means).sqrt()
+            of_means = spread[spread > 0.0].unsqueeze(-1) * apart[spread > 0.0]
+            total = of_means.mT @ of_means
+            for shape, (cross, _) in crosses.items():
+                own = (shapes == shape) & (amount > 0.0)
+                if bool(own.any()):
+                    reduction = (amount[own] @ precisions[own]).sqrt().unsqueeze(-1) * cross
+                    total += amount[own].sum() * priors[shape] - reduction.mT @ reduction
+            total.diagonal().add_(amount @ ratios)
+            return [JointNormal(moments.mean[0, :, number], self.unit[number].square() * total)]
 
         return of_target
 

@@ -23,7 +23,7 @@ _KINDS: tuple[Kind, ...] = ("values", "half ranks", "powers")
 _MOST_SHAPES = 8
 """Of more than 400 rows so many shapes and scales of the inputs are kept."""
 _DRAWS, _PROPOSALS, _FEWEST_DRAWS = 16, 100, 8
-_MOST_WORK, _WORK_OF_DRAWS = 3e9, 5e8
+_MOST_WORK, _WORK_OF_DRAWS, _MOST_TARGETS = 3e9, 5e8, 16
 """Lengthscales of all inputs are learned, and drawn from their posterior, up to so many targets times cubed rows."""
 
 
@@ -54,7 +54,7 @@ def members_of_several(
     banks = {kind: KernelBank(scales[kind], x, some) for kind, some in shapes.items() if some}
     of_banks = _members(banks, targets, y, baseline, base)
     members: list[Member[Any]] = [*of_banks]
-    if len(scales["values"].kept) > 1 and _work(x, y) <= _MOST_WORK:
+    if len(scales["values"].kept) > 1 and _work(x, y) <= _MOST_WORK and y.shape[1] <= _MOST_TARGETS:
         shares = stacked(members, y, known, groups_by_size(groups)).shares
         plain = [k for k, member in enumerate(of_banks) if member.rotation is None and member.baseline is None]
         best = of_banks[max(plain, key=lambda k: shares[k])]
