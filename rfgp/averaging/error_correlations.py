@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Generator, Tensor
 
@@ -46,6 +48,18 @@ def missing_draws(errors: Tensor, known: Tensor, generator: Generator) -> Tensor
     factors = mean + torch.linalg.solve_triangular(factor.mT, normal, upper=True)
     noise = torch.randn(errors.shape, generator=generator, dtype=errors.dtype)
     return factors.squeeze(-1) @ loadings.mT + own.sqrt() * noise
+
+
+def conditional_densities(errors: Tensor, known: Tensor) -> Tensor:
+    """The log densities (N, T) of standard normal errors given all others of their row, guesses of missing ones too."""
+    loadings = _loadings(torch.where(known, errors, 0.0), known.to(errors.dtype))
+    own = 1.0 - loadings.square().sum(1)
+    scaled = loadings / own.unsqueeze(-1)
+    inner = torch.linalg.cholesky(loadings.mT @ scaled + torch.eye(loadings.shape[1], dtype=errors.dtype))
+    half = torch.linalg.solve_triangular(inner, scaled.mT, upper=False)
+    precision = 1.0 / own - half.square().sum(0)
+    residual = (errors / own - (errors @ half.mT) @ half) / precision
+    return 0.5 * (precision.log() - precision * residual.square() - math.log(2.0 * math.pi))
 
 
 def _loadings(errors: Tensor, known: Tensor) -> Tensor:

@@ -13,7 +13,7 @@ from gpytorch.kernels import MaternKernel
 from rfgp.averaging import AveragedGP
 from rfgp.averaging.bank_member import BankMember, posterior_weights
 from rfgp.averaging.column_scale import ColumnScale
-from rfgp.averaging.error_correlations import correlation_root, missing_draws
+from rfgp.averaging.error_correlations import _loadings, conditional_densities, correlation_root, missing_draws
 from rfgp.averaging.gaps import imputations
 from rfgp.averaging.input_scale import InputScale
 from rfgp.averaging.kernel_bank import (
@@ -271,6 +271,19 @@ def test_missing_values_are_drawn_given_the_others_of_their_row():
     assert 0.04 < float(spread[is_alone].mean()) < 0.14 < float(spread[is_bare].mean()) < 0.3
 
 
+def test_a_target_that_another_determines_is_known_where_that_is():
+    """Two thirds of it are missing, and no kernel tells it by the inputs as well."""
+    generator = torch.Generator().manual_seed(10)
+    x = torch.rand(90, 6, generator=generator)
+    first = (3.0 * x[:, 0]).sin() + x[:, 1] * x[:, 2] + 0.3 * torch.randn(90, generator=generator)
+    y = torch.stack([first, 2.0 - 3.0 * first + 0.1 * torch.randn(90, generator=generator)], dim=-1)
+    missing = torch.stack([torch.zeros(90), torch.arange(90) % 3], dim=-1) > 0.0
+    draws = imputations(x, torch.where(missing, torch.nan, y), torch.arange(90))
+    error = (torch.stack(draws).mean(0) - y)[missing].square().mean().sqrt()
+    alone = AveragedGP(x[~missing[:, 1]], y[~missing[:, 1], 1]).predictive(x[missing[:, 1]]).mean
+    assert float(error) < 0.5 * float((alone - y[missing[:, 1], 1]).square().mean().sqrt())
+
+
 def test_errors_of_missing_values_are_conditional_normals():
     generator = torch.Generator().manual_seed(8)
     common = torch.randn(4000, 1, generator=generator)
@@ -286,6 +299,20 @@ def test_errors_of_missing_values_are_conditional_normals():
     conditional = correlations[2:, 2:] - slopes @ given.mT
     assert (residual.mean(0).abs() < 4.0 * conditional.diagonal().sqrt() * 2000**-0.5).all()
     torch.testing.assert_close(residual.mT.cov(), conditional, rtol=0.1, atol=0.03)
+
+
+def test_conditional_densities_are_those_of_dense_normals():
+    generator = torch.Generator().manual_seed(11)
+    errors = torch.randn(300, 1, generator=generator) + 0.7 * torch.randn(300, 4, generator=generator)
+    errors = (errors - errors.mean(0)) / errors.std(0)
+    known = torch.ones(300, 4) > 0.0
+    loadings = _loadings(errors, known.double())
+    total = loadings @ loadings.mT + torch.diag(1.0 - loadings.square().sum(1))
+    others = [0, 1, 3]
+    slopes = torch.linalg.solve(total[others][:, others], total[others, 2])
+    std = (total[2, 2] - slopes @ total[others, 2]).sqrt()
+    wanted = torch.distributions.Normal(errors[:, others] @ slopes, std).log_prob(errors[:, 2])
+    torch.testing.assert_close(conditional_densities(errors, known)[:, 2], wanted, rtol=1e-8, atol=1e-8)
 
 
 @pytest.fixture(scope="module")

@@ -64,7 +64,7 @@ def sentences():
     grid, tables, blocks = (result(name)["claims"] for name in ("fourier_grid", "messy_tables", "coverage"))
     yield f"all parameters in {grid['fit seconds']:.1f} s, a map of 10^8 points in {grid['map seconds']:.1f} s"
     yield f" s and {grid['map GB']:.1f} GB."
-    yield f"functions drawn from the model hold {blocks['blocks']['least']:.2f} to {blocks['blocks']['most']:.2f}."
+    yield f"cover {blocks['blocks']['least']:.2f} to {blocks['blocks']['most']:.2f} of functions drawn from the model."
     least, most = (tables[f"{end} error to boosting"] for end in ("least", "most"))
     yield f"errors at {least:.2f} to {most:.2f} of boosting's."
 

@@ -98,8 +98,16 @@ def trained():
     return model
 
 
+def averaged():
+    x, y = (part.double() for part in regression_rows(ROWS))
+    kernel = ScaleKernel(rfgp.approximation.LandmarkKernel(MaternKernel(nu=1.5).double(), x)).double()
+    model = models.WeightSpaceGP(kernel, GaussianLikelihood().double())
+    return rfgp.fit(model, x, y, strategy="average", max_evaluations=5, progress=False).average
+
+
 MODELS = {
     "gaussian": lambda: scalar("gaussian"),
+    "average over parameters": averaged,
     "complex features": lambda: scalar("gaussian", form="complex"),
     "complex targets": lambda: scalar("complex"),
     "class labels": lambda: scalar("dirichlet"),
