@@ -15,10 +15,10 @@ import torch
 from output_problems import INPUTS as OUTPUT_INPUTS
 from output_problems import NOISES, NOISES_OF_ONE, OUTPUT_KERNELS, output_model, output_noise, output_rows
 from problems import COMPOSITIONS, FORMS, INPUTS, KERNELS, KINDS, composition, methods_of, model_for, rows_for
-from saved_models import MODELS, ROWS, WITH_ROWS, assert_same, predictions, through_a_file
+from saved_models import MODELS, ROWS, WITH_ROWS, assert_same, averaged, predictions, through_a_file
 
 import rfgp
-from rfgp.models import WeightSpaceGP
+from rfgp.models import ParameterAverage, WeightSpaceGP
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 OUTPUT_CASES = [
@@ -117,7 +117,12 @@ def test_every_model(name, path):
 
 def test_every_public_model_is_among_them():
     public = {value for value in vars(rfgp.models).values() if inspect.isclass(value) and hasattr(value, "posterior")}
-    assert public | {rfgp.VectorLeastSquares} <= {type(made(name)) for name in MODELS}
+    assert public | {rfgp.VectorLeastSquares} <= {type(made(name)) for name in MODELS} | {ParameterAverage}
+
+
+def test_averages_over_parameters(path):
+    model = averaged()
+    assert_same(predictions(through_a_file(model, path)), predictions(model))
 
 
 @pytest.mark.parametrize("name", MODELS)
