@@ -14,8 +14,8 @@ from ..linalg import cholesky
 from .bank_member import LearnsBaseline
 from .error_correlations import correlation_root
 from .gaps import imputations
-from .member import Functions, Member, Moments, equal_rows, groups_by_size
-from .mixture import Component, Mixture, QuantileCurves, Tail
+from .member import Functions, Member, Moments, equal_rows, groups_by_size, groups_of_fitted
+from .mixture import Mixture, MixtureComponent, QuantileCurves, Tail
 from .one_target import members_of_one
 from .several_targets import members_of_several
 from .stacking import stacked
@@ -104,7 +104,7 @@ class AveragedGP:
 
     def _mixture(self, moments: Sequence[Moments], tails: Sequence[Tail]) -> Mixture:
         parts = zip(moments, self.members, tails, strict=True)
-        components = [Component(found, member.target, tail) for found, member, tail in parts]
+        components = [MixtureComponent(found, member.target, tail) for found, member, tail in parts]
         shape = moments[0].mean.shape[1:] if self.has_outputs else moments[0].mean.shape[1:2]
         return Mixture(components, self.weights, *self.limits, tuple(shape))
 
@@ -152,13 +152,7 @@ class AveragedGP:
         :raises ValueError: for other rows, or another number of groups.
         """
         x, y = _checked(x, y, self)
-        if not (torch.equal(x, self.x) and y.shape == self.y.shape and torch.allclose(y, self.y, 0.0, 0.0, True)):
-            raise ValueError("expected the rows that were fitted, got others; pass those, in the same order")
-        if checks.tensor(groups, "groups").shape != self.y.shape[:1]:
-            raise ValueError(
-                f"expected a group for each of {len(self.y)} rows, got {tuple(groups.shape)}; number the groups of all"
-            )
-        several = groups_by_size(groups)
+        several = groups_by_size(groups_of_fitted(groups, (x, y), (self.x, self.y)))
         return self._mixture([member.left_out(several) for member in self.members], self.tails)
 
     @torch.no_grad()
@@ -182,7 +176,7 @@ class AveragedGP:
                 share = float(self.weights[k, number]) / member.num_draws
                 if not share:
                     continue
-                component = Component(moments[k], member.target, self.tails[k]).of(columns)
+                component = MixtureComponent(moments[k], member.target, self.tails[k]).of(columns)
                 for place, joint in enumerate(joints[k](number)):
                     first, second = (part[:, 0] for part in component.of_draw(place).about(*ends))
                     apart, std = first - means[:, number], (second - first.square()).clamp_min(0.0).sqrt()

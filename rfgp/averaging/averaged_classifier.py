@@ -12,7 +12,7 @@ from .._support import checks
 from .class_link import ClassLink
 from .input_scale import InputScale, Kind
 from .label_member import LabelMember
-from .member import equal_rows, groups_by_size
+from .member import equal_rows, groups_by_size, groups_of_fitted
 from .stacking import stacking_weights
 
 _KINDS: tuple[Kind, ...] = ("values", "half ranks")
@@ -116,13 +116,7 @@ class AveragedGPClassifier:
         :raises ValueError: for other rows, or another number of groups.
         """
         x, y = _checked(x, y, self.x.shape[1], self.num_classes)
-        if not (torch.equal(x, self.x) and torch.equal(y, self.y)):
-            raise ValueError("expected the rows that were fitted, got others; pass those, in the same order")
-        if checks.tensor(groups, "groups").shape != self.y.shape:
-            raise ValueError(
-                f"expected a group for each of {len(self.y)} rows, got {tuple(groups.shape)}; number the groups of all"
-            )
-        several = _groups(groups)
+        several = _groups(groups_of_fitted(groups, (x, y), (self.x, self.y)))
         pairs = zip(self.members, self.links, strict=True)
         return self._distribution([link.left_out(member.left_out(several), y) for member, link in pairs])
 

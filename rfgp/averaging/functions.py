@@ -59,7 +59,7 @@ class PriorFunctions:
         return torch.cat([*waves, self.slope * x, torch.ones_like(x[:, :1])], dim=-1) @ self.weights
 
 
-class Conditioned(NamedTuple):
+class ConditionedKernel(NamedTuple):
     """A kernel given rows: training inputs (N, d) and targets (N, T), and the noise variance.
 
     :param solve: the inverse covariance of the targets times columns (N, C).
@@ -85,7 +85,7 @@ class DrawnFunctions:
     Source: Wilson et al. (2020), pathwise conditioning.
     """
 
-    def __init__(self, prior: PriorFunctions, given: Conditioned, generator: Generator | None) -> None:
+    def __init__(self, prior: PriorFunctions, given: ConditionedKernel, generator: Generator | None) -> None:
         self.prior, self.cross = prior, given.cross
         self.root, num_targets = given.scale.sqrt(), given.y.shape[1]
         at_rows = self._of_prior(given.x)

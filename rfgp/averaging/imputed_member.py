@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from .member import Functions, JointNormal, Member, Moments, Rows
+from .member import Functions, JointNormal, Member, MemberRows, Moments
 
 
-class ImputedMember(Member[Rows]):
+class ImputedMember(Member[MemberRows]):
     r"""The equal mixture of what a member predicts by different draws of missing targets.
 
     .. math:: p(y | x) = \frac1J \sum_j p(y | x, Y_j)
@@ -49,5 +49,5 @@ class ImputedMember(Member[Rows]):
     def with_targets(self, y: Tensor) -> ImputedMember:
         return ImputedMember([member.with_targets(y) for member in self.members])
 
-    def with_rows(self, rows: Rows, x: Tensor, y: Tensor) -> ImputedMember:
+    def with_rows(self, rows: MemberRows, x: Tensor, y: Tensor) -> ImputedMember:
         return ImputedMember([member.with_rows(rows, x, y) for member in self.members])

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from .functions import Conditioned, DrawnFunctions, MaternPart, PriorFunctions
+from .functions import ConditionedKernel, DrawnFunctions, MaternPart, PriorFunctions
 from .input_scale import InputScale
-from .member import Rows
+from .member import MemberRows
 
 RATIOS = torch.tensor([*torch.logspace(-6.0, math.log10(30.0), 20, dtype=torch.float64).tolist(), 1000.0]).double()
 """The noise variances, over the scale of the kernel."""
@@ -55,14 +55,14 @@ SHAPES = (
 """Linear, of all inputs together, additive, and mixtures."""
 
 
-class Spectrum(NamedTuple):
+class KernelSpectrum(NamedTuple):
     """Eigenvalues (N,) and eigenvectors (N, N) of the kernel matrix of the rows."""
 
     values: Tensor
     vectors: Tensor
 
 
-class KernelBank(Rows):
+class KernelBank(MemberRows):
     """Shapes of kernels at training inputs on one scale, each with its eigenvectors.
 
     :param scale: the scale of the inputs.
@@ -73,7 +73,7 @@ class KernelBank(Rows):
     def __init__(self, scale: InputScale, x: Tensor, shapes: Sequence[Shape]) -> None:
         self.scale, self.x, self.shapes = scale, scale(x), tuple(shapes)
         matrices = enumerate(kernels(self.x, self.x, self.shapes))
-        self._spectra = {shape: Spectrum(*torch.linalg.eigh(matrix)) for shape, matrix in matrices}
+        self._spectra = {shape: KernelSpectrum(*torch.linalg.eigh(matrix)) for shape, matrix in matrices}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_spectra": {}}  # which follow from the inputs, and are larger than all the rest
@@ -85,10 +85,12 @@ class KernelBank(Rows):
         twin._spectra = {number: self.spectrum(shape) for number, shape in enumerate(shapes)}
         return twin
 
-    def spectrum(self, shape: int) -> Spectrum:
+    def spectrum(self, shape: int) -> KernelSpectrum:
         """The decomposition of one of the shapes, by its number."""
         if shape not in self._spectra:
-            self._spectra[shape] = Spectrum(*torch.linalg.eigh(next(kernels(self.x, self.x, [self.shapes[shape]]))))
+            self._spectra[shape] = KernelSpectrum(
+                *torch.linalg.eigh(next(kernels(self.x, self.x, [self.shapes[shape]])))
+            )
         return self._spectra[shape]
 
     def with_inputs(self, x: Tensor) -> KernelBank:
@@ -118,7 +120,7 @@ class KernelBank(Rows):
             parts.append(MaternPart(weight, part.smoothness, inverse, part.is_additive))
         scale = scales(precision, vectors.mT @ y)
         prior = PriorFunctions(dim, wanted.linear, parts, num_functions * y.shape[1], generator)
-        return DrawnFunctions(prior, Conditioned(self.x, y, float(RATIOS[ratio]), solve, cross, scale), generator)
+        return DrawnFunctions(prior, ConditionedKernel(self.x, y, float(RATIOS[ratio]), solve, cross, scale), generator)
 
 
 def log_evidences(precisions: Tensor, projected: Tensor) -> Tensor:

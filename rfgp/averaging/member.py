@@ -9,6 +9,7 @@ from typing import Generic, NamedTuple, Self, TypeVar
 import torch
 from torch import Generator, Tensor
 
+from .._support import checks
 from .column_scale import ColumnScale
 
 Functions = Callable[[Tensor], Tensor]
@@ -29,7 +30,7 @@ class JointNormal(NamedTuple):
     covariance: Tensor
 
 
-class Rows(abc.ABC):
+class MemberRows(abc.ABC):
     """Training inputs on a scale and what is computed of them once, for all members that have that scale."""
 
     x: Tensor
@@ -39,10 +40,10 @@ class Rows(abc.ABC):
         """The same of other inputs (N, d)."""
 
 
-RowsT = TypeVar("RowsT", bound=Rows)
+MemberRowsT = TypeVar("MemberRowsT", bound=MemberRows)
 
 
-class Member(abc.ABC, Generic[RowsT]):
+class Member(abc.ABC, Generic[MemberRowsT]):
     """Gaussian processes of T targets.
 
     :ivar rows: the training inputs.
@@ -50,7 +51,7 @@ class Member(abc.ABC, Generic[RowsT]):
     :ivar num_draws: how many draws S of the parameters there are.
     """
 
-    rows: RowsT
+    rows: MemberRowsT
     target: ColumnScale
     num_draws: int
 
@@ -82,7 +83,7 @@ class Member(abc.ABC, Generic[RowsT]):
         """The same scales and parameters with other targets (N, T) of the same rows."""
 
     @abc.abstractmethod
-    def with_rows(self, rows: RowsT, x: Tensor, y: Tensor) -> Self:
+    def with_rows(self, rows: MemberRowsT, x: Tensor, y: Tensor) -> Self:
         """The same scales and draws with more rows.
 
         :param rows: all inputs, those that were there first.
@@ -114,6 +115,19 @@ def equal_rows(x: Tensor) -> Tensor:
     """Numbers (N,) that are equal for equal inputs (N, d)."""
     numbers: Tensor = x.unique(dim=0, return_inverse=True)[1]
     return numbers
+
+
+def groups_of_fitted(groups: Tensor, rows: tuple[Tensor, Tensor], fitted: tuple[Tensor, Tensor]) -> Tensor:
+    """The numbers (N,) of the groups of rows, inputs and targets, or a ValueError for others than those fitted."""
+    pairs = zip(rows, fitted, strict=True)
+    if not all(a.shape == b.shape and torch.allclose(a, b, 0.0, 0.0, equal_nan=True) for a, b in pairs):
+        raise ValueError("expected the rows that were fitted, got others; pass those, in the same order")
+    count = len(fitted[1])
+    if checks.tensor(groups, "groups").shape != (count,):
+        raise ValueError(
+            f"expected a group for each of {count} rows, got {tuple(groups.shape)}; number the groups of all"
+        )
+    return groups
 
 
 def groups_by_size(numbers: Tensor) -> list[Tensor]:

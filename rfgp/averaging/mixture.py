@@ -101,20 +101,20 @@ def _normal_log_density(u: Tensor) -> Tensor:
     return -0.5 * u.square() - 0.5 * math.log(2.0 * math.pi)
 
 
-class Component(NamedTuple):
+class MixtureComponent(NamedTuple):
     """What a member predicts of M values of T targets: moments (S, M, T) on its scale, that scale, and tails."""
 
     moments: Moments
     target: ColumnScale
     tail: Tail
 
-    def of(self, columns: Tensor) -> Component:
+    def of(self, columns: Tensor) -> MixtureComponent:
         """That of some targets."""
         mean, variance = self.moments
         part = Moments(mean[..., columns], variance[..., columns])
-        return Component(part, self.target.of(columns), self.tail.of(columns))
+        return MixtureComponent(part, self.target.of(columns), self.tail.of(columns))
 
-    def of_draw(self, place: int) -> Component:
+    def of_draw(self, place: int) -> MixtureComponent:
         """That of one draw of the parameters."""
         mean, variance = self.moments
         return self._replace(moments=Moments(mean[place : place + 1], variance[place : place + 1]))
@@ -176,7 +176,7 @@ class Mixture:
     """
 
     def __init__(
-        self, components: Sequence[Component], weights: Tensor, low: Tensor, high: Tensor, shape: tuple[int, ...]
+        self, components: Sequence[MixtureComponent], weights: Tensor, low: Tensor, high: Tensor, shape: tuple[int, ...]
     ) -> None:
         self.limits = low, high
         """The ends of what counts, (T,)."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .member import Member
-from .mixture import DEGREES, Component, Tail
+from .mixture import DEGREES, MixtureComponent, Tail
 
 _PASSES, _STEPS, _SMALLEST = 4, 60, 1e-3
 _LEAST, _SHARED, _MOST_TARGETS = 0.05, 0.5, 4
@@ -39,7 +39,7 @@ def stacked(members: Sequence[Member[Any]], y: Tensor, known: Tensor, groups: Se
         moments, best, logs = member.left_out(groups), torch.zeros_like(y[0]), torch.full_like(y, -math.inf)
         for degrees in DEGREES:
             tail = Tail(torch.full_like(y[0], degrees))
-            found = torch.where(known, log_scores(Component(moments, member.target, tail), y, resolution), 0.0)
+            found = torch.where(known, log_scores(MixtureComponent(moments, member.target, tail), y, resolution), 0.0)
             is_better = found.sum(0) > logs.sum(0)
             best, logs = torch.where(is_better, tail.degrees, best), torch.where(is_better, found, logs)
         tails.append(Tail(best))
@@ -80,7 +80,7 @@ def resolutions(y: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def log_scores(component: Component, y: Tensor, resolution: Tensor) -> Tensor:
+def log_scores(component: MixtureComponent, y: Tensor, resolution: Tensor) -> Tensor:
     """Log densities of targets (N, T); those of rounded ones are means over what is rounded to them."""
     density = component.log_density(y)
     if not bool(resolution.any()):

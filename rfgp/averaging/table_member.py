@@ -11,9 +11,9 @@ from torch import Generator, Tensor
 
 from ..linalg import cholesky
 from .column_scale import ColumnScale
-from .functions import Conditioned, DrawnFunctions, MaternPart, PriorFunctions
+from .functions import ConditionedKernel, DrawnFunctions, MaternPart, PriorFunctions
 from .input_scale import InputScale
-from .member import Functions, JointNormal, Member, Moments, Rows, group_left_out
+from .member import Functions, JointNormal, Member, MemberRows, Moments, group_left_out
 from .parameter_draws import Floats, most_probable, parameter_draws
 from .table_kernel import LENGTHS, FixedParts, TableKernel, fixed_matrices, has_lengthscales
 
@@ -21,7 +21,7 @@ _STEPS, _STEPS_FROM_NEAR = 100, 40
 """Steps of the search for the most probable parameters, and of one that begins at those of other rows."""
 
 
-class TableRows(FixedParts, Rows):
+class TableRows(FixedParts, MemberRows):
     """Inputs on a scale, and the parts of the kernel there that have no parameters but a scale."""
 
     def __init__(self, scale: InputScale, x: Tensor) -> None:
@@ -166,7 +166,7 @@ class TableMember(Member[TableRows]):
             return torch.cholesky_solve(columns, factor)
 
         scale_of_target = torch.ones(1, dtype=torch.float64)
-        given = Conditioned(kernel.x, kernel.y.unsqueeze(-1), kernel.noise(vector), solve, cross, scale_of_target)
+        given = ConditionedKernel(kernel.x, kernel.y.unsqueeze(-1), kernel.noise(vector), solve, cross, scale_of_target)
         prior = PriorFunctions(len(inverse), linear, parts, num_functions, generator)
         return DrawnFunctions(prior, given, generator)
 

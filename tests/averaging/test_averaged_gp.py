@@ -13,7 +13,7 @@ from gpytorch.kernels import LinearKernel, MaternKernel
 from rfgp.averaging import AveragedGP, most_probable, parameter_draws
 from rfgp.averaging.column_scale import ColumnScale
 from rfgp.averaging.input_scale import InputScale
-from rfgp.averaging.mixture import DEGREES, Component, Tail
+from rfgp.averaging.mixture import DEGREES, MixtureComponent, Tail
 from rfgp.averaging.stacking import stacked, stacking_weights
 from rfgp.averaging.table_kernel import LENGTHS, TableKernel, fixed_matrices
 from rfgp.averaging.table_member import TableMember, TableRows
@@ -252,7 +252,7 @@ def test_equal_inputs_are_left_out_together():
     for member, tail in zip(model.members, model.tails, strict=True):
         moments, logs = member.left_out(groups), {}
         for degrees in DEGREES:
-            logs[degrees] = Component(moments, member.target, Tail(torch.tensor([degrees]))).log_density(y)
+            logs[degrees] = MixtureComponent(moments, member.target, Tail(torch.tensor([degrees]))).log_density(y)
         assert float(tail.degrees) == max(logs, key=lambda degrees: logs[degrees].sum())
         densities.append(logs[float(tail.degrees)])
     torch.testing.assert_close(model.weights, stacking_weights(torch.stack(densities)), rtol=1e-9, atol=0.0)
