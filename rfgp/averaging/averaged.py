@@ -56,10 +56,16 @@ class AveragedGP:
     members: list[Member[Any]]
     tails: list[Tail]
     weights: Tensor
+    left_out_log_density: Tensor
+    """The log densities of the training targets, each by all rows that have other inputs; NaN of missing ones."""
 
     @torch.no_grad()
     def __init__(self, x: Tensor, y: Tensor, learns_baseline: LearnsBaseline | None = None) -> None:
         x, y = _checked(x, y)
+        if learns_baseline is not None and not callable(learns_baseline):
+            raise ValueError(
+                f"expected a function of rows for learns_baseline, got {learns_baseline!r}; pass what learns a baseline"
+            )
         self.num_inputs, self.has_outputs, together = x.shape[1], y.dim() > 1, equal_rows(x)
         targets = y.reshape(len(y), -1)
         if targets.shape[1] == 1:
@@ -79,6 +85,7 @@ class AveragedGP:
         kept = [k for k, share in enumerate(stack.shares) if share > 0.0]
         self.members, self.tails = [members[k] for k in kept], [stack.tails[k] for k in kept]
         self.x, self.y, self.targets, self.weights = x, y, targets, stack.weights[kept]
+        self.left_out_log_density = stack.log_densities.reshape(y.shape)
 
     @torch.no_grad()
     def update(self, x: Tensor, y: Tensor) -> Self:
@@ -163,7 +170,11 @@ class AveragedGP:
         """
         x = self._inputs(x)
         moments = self._moments(x)
-        marginal = self._mixture(moments, self.tails)
+        found = self._covariances(x, moments, self._mixture(moments, self.tails))
+        return found if self.has_outputs else found[0]
+
+    def _covariances(self, x: Tensor, moments: Sequence[Moments], marginal: Mixture) -> Tensor:
+        """Those of all targets, (T, M, M), with what members predict and the mixture of that."""
         low, high = self.limits
         center = 0.5 * (low + high)
         means = marginal.mean.reshape(len(x), -1) - center
@@ -183,7 +194,7 @@ class AveragedGP:
                     root = std / joint.covariance.diagonal().sqrt()
                     total += share * (joint.covariance * torch.outer(root, root) + torch.outer(apart, apart))
             found.append(total)
-        return torch.stack(found) if self.has_outputs else found[0]
+        return torch.stack(found)
 
     @torch.no_grad()
     def sample(self, x: Tensor, num_samples: int, generator: Generator | None = None) -> Tensor:
@@ -197,11 +208,12 @@ class AveragedGP:
         x, num_samples = self._inputs(x), checks.positive_integer("num_samples", num_samples)
         shape = num_samples, len(x), self.targets.shape[1]
         normal = self._correlated(torch.randn(shape, generator=checks.generator(generator), dtype=x.dtype), generator)
-        covariance = self.covariance(x).reshape(-1, len(x), len(x))
-        for number, matrix in enumerate(covariance):
+        moments = self._moments(x)
+        marginal = self._mixture(moments, self.tails)
+        for number, matrix in enumerate(self._covariances(x, moments, marginal)):
             std = matrix.diagonal().sqrt()
             normal[..., number] = normal[..., number] @ cholesky(matrix / torch.outer(std, std)).mT
-        return QuantileCurves(self.predictive(x))(normal if self.has_outputs else normal.squeeze(-1))
+        return QuantileCurves(marginal)(normal if self.has_outputs else normal.squeeze(-1))
 
     def _correlated(self, normal: Tensor, generator: Generator | None) -> Tensor:
         """Standard normal values (S, M, T) with the correlations of the targets, of which no matrix (T, T) is made."""
@@ -227,8 +239,12 @@ def _checked(x: Tensor, y: Tensor, like: AveragedGP | None = None) -> tuple[Tens
     if y.dim() not in (1, 2) or len(y) != len(x) or not y.numel() or not is_like:
         wanted = f"({len(x)},) or ({len(x)}, T)" if like is None else f"{(len(x), *like.y.shape[1:])}"
         raise ValueError(f"expected y of shape {wanted} for as many rows, got {tuple(y.shape)}; pass targets of each")
-    if like is None and not bool((y.nan_to_num(nan=-torch.inf).amax(0) > y.nan_to_num(nan=torch.inf).amin(0)).all()):
-        raise ValueError("expected targets that vary, got a single value; take a constant")
+    if like is None:
+        varies = y.nan_to_num(nan=-torch.inf).amax(0) > y.nan_to_num(nan=torch.inf).amin(0)
+        if bool(y.isnan().all(0).any()):
+            raise ValueError("expected targets with known values, got one without any; leave it out")
+        if not bool(varies.all()):
+            raise ValueError("expected targets that vary, got a single value; take a constant")
     return x, y
 
 

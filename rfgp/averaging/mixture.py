@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -101,6 +102,25 @@ def _normal_log_density(u: Tensor) -> Tensor:
     return -0.5 * u.square() - 0.5 * math.log(2.0 * math.pi)
 
 
+class Residuals(NamedTuple):
+    """Targets (M, T) on the scale of a member.
+
+    :param standard: their distances from the means over standard deviations, (S, M, T).
+    :param log_std: the logarithms of the latter.
+    :param log_slope: those of the derivatives of the scale, (M, T).
+    """
+
+    standard: Tensor
+    log_std: Tensor
+    log_slope: Tensor
+
+    def log_density(self, tail: Tail) -> Tensor:
+        """The log densities (M, T) in the units of the targets, each draw with the same weight."""
+        logs = tail.log_density(self.standard) - self.log_std
+        mixed = logs.logsumexp(0) - math.log(len(logs)) if len(logs) > 1 else logs[0]
+        return mixed + self.log_slope
+
+
 class MixtureComponent(NamedTuple):
     """What a member predicts of M values of T targets: moments (S, M, T) on its scale, that scale, and tails."""
 
@@ -119,17 +139,19 @@ class MixtureComponent(NamedTuple):
         mean, variance = self.moments
         return self._replace(moments=Moments(mean[place : place + 1], variance[place : place + 1]))
 
-    def _standard(self, y: Tensor) -> Tensor:
-        return (self.target.forward(y) - self.moments.mean) / self.moments.variance.sqrt()
+    def residuals(self, y: Tensor) -> Residuals:
+        """Targets (M, T) less what is predicted of them."""
+        std = self.moments.variance.sqrt()
+        standard = (self.target.forward(y) - self.moments.mean) / std
+        return Residuals(standard, std.log(), self.target.log_slope(y))
 
     def log_density(self, y: Tensor) -> Tensor:
-        """The log densities of targets (M, T), each draw with the same weight."""
-        logs = self.tail.log_density(self._standard(y)) - 0.5 * self.moments.variance.log()
-        return logs.logsumexp(0) - math.log(len(logs)) + self.target.log_slope(y)
+        """The log densities of targets (M, T)."""
+        return self.residuals(y).log_density(self.tail)
 
     def cdf(self, y: Tensor) -> Tensor:
         """The probabilities of smaller targets than y (M, T)."""
-        return self.tail.cdf(self._standard(y)).mean(0)
+        return self.tail.cdf((self.target.forward(y) - self.moments.mean) / self.moments.variance.sqrt()).mean(0)
 
     def quantiles(self, level: float) -> Tensor:
         """Quantiles (S, M, T) of every draw in units of the targets."""
@@ -184,14 +206,26 @@ class Mixture:
         pairs = zip(components, self._columns, strict=True)
         self._components = [component.of(columns) for component, columns in pairs]
         self._weights = [of[columns] for of, columns in zip(weights, self._columns, strict=True)]
+
+    @functools.cached_property
+    def _moments(self) -> tuple[Tensor, Tensor]:
+        """Means and variances (M, T)."""
+        low, high = self.limits
         center = 0.5 * (low + high)
         ends = [(center[columns], low[columns], high[columns]) for columns in self._columns]
         parts = [part.about(*limits) for part, limits in zip(self._components, ends, strict=True)]
         first, second = self._mixed([one for one, _ in parts]), self._mixed([two for _, two in parts])
-        self.mean = (center + first).reshape(shape)
+        return center + first, (second - first.square()).clamp_min(0.0)
+
+    @property
+    def mean(self) -> Tensor:
         """The means (M,) or (M, T)."""
-        self.variance = (second - first.square()).clamp_min(0.0).reshape(shape)
+        return self._moments[0].reshape(self._shape)
+
+    @property
+    def variance(self) -> Tensor:
         """The variances."""
+        return self._moments[1].reshape(self._shape)
 
     def _mixed(self, parts: Sequence[Tensor]) -> Tensor:
         """The weighted sums (M, T) of what the components have for their targets."""

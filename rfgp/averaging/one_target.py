@@ -12,7 +12,6 @@ from .column_scale import ColumnScale
 from .input_scale import InputScale, Kind
 from .kernel_bank import SHAPES, KernelBank
 from .member import Member, groups_by_size
-from .parameter_draws import Floats
 from .stacking import stacked
 from .table_member import TableMember, TableRows
 
@@ -33,16 +32,15 @@ def members_of_one(x: Tensor, y: Tensor, groups: Tensor, learns_baseline: Learns
     :param groups: numbers (N,) of rows that are left out together.
     :param learns_baseline: what learns a baseline for the transformed target.
     """
-    scales, starts = list(_SCALES), {}
+    scales, few = list(_SCALES), dict[Scale, TableMember]()
     if len(x) > CHOOSING:
         rows = chosen_rows(len(x))
-        members = _learned(x[rows], y[rows], scales, 8, 48, {})
-        shares = stacked(members, y[rows], ~y[rows].isnan(), groups_by_size(groups[rows])).shares
+        few = _learned(x[rows], y[rows], scales, 8, 48, few)
+        shares = stacked([*few.values()], y[rows], ~y[rows].isnan(), groups_by_size(groups[rows])).shares
         least = max(_SHARE, 0.5 * max(shares))
-        starts = {scale: member.modes[0] for scale, member in zip(scales, members, strict=True)}
         scales = [scale for scale, share in zip(scales, shares, strict=True) if share >= least]
     draws, proposals = draws_and_proposals(len(x), _DRAWS, _PROPOSALS, _FEWEST_DRAWS)
-    tables = _learned(x, y, scales, draws, proposals, starts)
+    tables = [*_learned(x, y, scales, draws, proposals, few).values()]
     return [*tables] if learns_baseline is None else [*tables, _with_baseline(x, y, learns_baseline)]
 
 
@@ -70,14 +68,15 @@ def draws_and_proposals(num_rows: int, draws: int, proposals: int, fewest_draws:
 
 
 def _learned(
-    x: Tensor, y: Tensor, scales: list[Scale], draws: int, proposals: int, starts: dict[Scale, Floats]
-) -> list[TableMember]:
-    starts, members = dict(starts), []
+    x: Tensor, y: Tensor, scales: list[Scale], draws: int, proposals: int, few: dict[Scale, TableMember]
+) -> dict[Scale, TableMember]:
+    """Members by scale; the search begins at that of few rows, or at that of the same inputs."""
+    near, members = dict(few), {}
     rows = {kind: TableRows(InputScale(x, kind), x) for kind in dict(scales)}
     targets = {is_transformed: ColumnScale(y, is_transformed) for is_transformed in (False, True)}
     for kind, is_transformed in scales:
-        member, start = TableMember(rows[kind], targets[is_transformed], y), starts.get((kind, is_transformed))
-        member.learn(None if start is None else [start], draws, proposals)
-        starts.setdefault((kind, True), member.modes[0])
-        members.append(member)
+        member = TableMember(rows[kind], targets[is_transformed], y)
+        member.learn(draws, proposals, near.get((kind, is_transformed)))
+        near.setdefault((kind, True), member)
+        members[kind, is_transformed] = member
     return members

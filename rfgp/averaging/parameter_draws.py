@@ -42,11 +42,34 @@ class Mode(NamedTuple):
     loss: float
 
 
-def most_probable(posterior: LogPosterior, start: Floats, most_steps: int = 100) -> Mode:
+class _Whitened:
+    """A density by steps from a vector, in units of a root of their covariance; steps out of bounds cost squares."""
+
+    def __init__(self, posterior: LogPosterior, start: Floats, root: Floats) -> None:
+        self.posterior, self.start, self.root = posterior, start, root
+        self.low, self.high = np.transpose(posterior.bounds)
+        self.unit = np.linalg.norm(root, axis=1)
+        self.bounds = [(-math.inf, math.inf)] * len(start)
+
+    def vector(self, steps: Floats) -> Floats:
+        """The vector (p,) within the bounds."""
+        found: Floats = np.clip(self.start + self.root @ steps, self.low, self.high)
+        return found
+
+    def loss(self, steps: Floats, has_gradient: bool = True) -> tuple[float, Floats]:
+        vector = self.vector(steps)
+        excess = (self.start + self.root @ steps - vector) / self.unit
+        value, slope = self.posterior.loss(vector, has_gradient)
+        slope = np.where(excess == 0.0, slope, excess / self.unit)
+        return value + 0.5 * float(excess @ excess), slope @ self.root
+
+
+def most_probable(posterior: LogPosterior, start: Floats, most_steps: int = 100, root: Floats | None = None) -> Mode:
     """Where L-BFGS finds the density to be largest.
 
     :param start: where the search begins, (p,).
     :param most_steps: how many iterations it has at most.
+    :param root: a root (p, p) of about the covariance of the parameters, which halves the number of iterations.
 
     >>> class Normal:
     ...     bounds = [(-9.0, 9.0)]
@@ -55,6 +78,11 @@ def most_probable(posterior: LogPosterior, start: Floats, most_steps: int = 100)
     >>> most_probable(Normal(), np.zeros(1)).vector.round(3)
     array([1.])
     """
+
+    if root is not None:
+        whitened = _Whitened(posterior, start, root)
+        steps, loss = most_probable(whitened, np.zeros(len(start)), most_steps)
+        return Mode(whitened.vector(steps), loss)
 
     def finite(vector: Floats) -> tuple[float, Floats]:
         value, gradient = posterior.loss(vector)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,8 +20,8 @@ from .table_kernel import has_lengthscales
 from .table_member import TableMember, TableRows
 
 _KINDS: tuple[Kind, ...] = ("values", "half ranks", "powers")
-_MOST_SHAPES = 8
-"""Of more than 400 rows so many shapes and scales of the inputs are kept."""
+_MOST_SHAPES, _MOST_MEMBERS, _CHOOSING_TARGETS = 8, 8, 100
+"""Of more than 400 rows so many shapes and scales of the inputs are kept, and so many members, by so many targets."""
 _DRAWS, _PROPOSALS, _FEWEST_DRAWS = 16, 100, 8
 _MOST_WORK, _WORK_OF_DRAWS, _MOST_TARGETS = 3e9, 5e8, 16
 """Lengthscales of all inputs are learned, and drawn from their posterior, up to so many targets times cubed rows."""
@@ -32,8 +32,8 @@ def members_of_several(
 ) -> list[Member[Any]]:
     """Members for inputs (N, d) and targets (N, T), or draws of those that are missing.
 
-    Of more than 400 rows, 300 choose the shapes of kernels. Where rows and targets are few, targets have lengthscales
-    of all inputs too, on the scales that have most of the weight.
+    Of more than 400 rows, 300 choose members and the shapes of their kernels, by 100 targets at most. Where rows and
+    targets are few, targets have lengthscales of all inputs too, on the scales that have most of the weight.
 
     :param draws: the targets, with other draws of what is missing in each.
     :param known: which targets are known, and count in left-out densities, (N, T).
@@ -41,26 +41,31 @@ def members_of_several(
     :param learns_baseline: what learns a baseline for transformed targets.
     """
     y, observed = draws[0], torch.where(known, draws[0], torch.nan)
-    targets = {is_transformed: ColumnScale(observed, is_transformed) for is_transformed in (False, True)}
-    scales = {kind: InputScale(x, kind) for kind in _KINDS}
-    baseline = None if learns_baseline is None else learns_baseline(x, targets[True].forward(y))
-    base = None if baseline is None else baseline.left_out
-    shapes = {kind: [*SHAPES] for kind in _KINDS}
+    transforms = {is_transformed: ColumnScale(observed, is_transformed) for is_transformed in (False, True)}
+    baseline = None if learns_baseline is None else learns_baseline(x, transforms[True].forward(y))
+    targets = _Targets(y, transforms, baseline, None if baseline is None else baseline.left_out)
+    scales, ways = {kind: InputScale(x, kind) for kind in _KINDS}, _ways(baseline is not None)
+    shapes, shares = {kind: [*SHAPES] for kind in _KINDS}, list[float]()
     if len(x) > CHOOSING:
-        rows = chosen_rows(len(x))
+        rows, columns = chosen_rows(len(x)), torch.arange(0, y.shape[1], -(-y.shape[1] // _CHOOSING_TARGETS))
         banks = {kind: KernelBank(scale, x[rows], SHAPES) for kind, scale in scales.items()}
-        few = _members(banks, targets, y[rows], baseline, None if base is None else base[rows])
-        shapes = _best_shapes(few, stacked(few, y[rows], known[rows], groups_by_size(groups[rows])).shares, banks)
-    banks = {kind: KernelBank(scales[kind], x, some) for kind, some in shapes.items() if some}
-    of_banks = _members(banks, targets, y, baseline, base)
+        some = targets.some(rows, columns)
+        few = [some.member(way, banks) for way in ways]
+        of_ways = stacked(few, some.y, known[rows][:, columns], groups_by_size(groups[rows])).shares
+        shapes = _best_shapes(few, of_ways, banks)
+        order = sorted(range(len(ways)), key=lambda k: -of_ways[k])
+        best = [k for k in order if shapes[ways[k].kind]][:_MOST_MEMBERS]
+        shares, ways = [of_ways[k] for k in best], [ways[k] for k in best]
+    banks = {kind: KernelBank(scales[kind], x, shapes[kind]) for kind in {way.kind: None for way in ways}}
+    of_banks = [targets.member(way, banks) for way in ways]
     members: list[Member[Any]] = [*of_banks]
     if len(scales["values"].kept) > 1 and _work(x, y) <= _MOST_WORK and y.shape[1] <= _MOST_TARGETS:
-        shares = stacked(members, y, known, groups_by_size(groups)).shares
-        plain = [k for k, member in enumerate(of_banks) if member.rotation is None and member.baseline is None]
-        best = of_banks[max(plain, key=lambda k: shares[k])]
-        rows_of_table = TableRows(best.rows.scale, x)
+        shares = shares or stacked(members, y, known, groups_by_size(groups)).shares
+        plain = [k for k, way in enumerate(ways) if not way.rotates and not way.has_baseline]
+        likely = of_banks[max(plain or range(len(ways)), key=lambda k: shares[k])]
+        rows_of_table = TableRows(likely.rows.scale, x)
         if has_lengthscales(rows_of_table.x.shape[1], len(x)):
-            members.append(_with_lengthscales(x, y, rows_of_table, best.target))
+            members.append(_with_lengthscales(x, y, rows_of_table, likely.target))
     if len(draws) == 1:
         return members
     return [ImputedMember([member, *(member.with_targets(draw) for draw in draws[1:])]) for member in members]
@@ -68,14 +73,13 @@ def members_of_several(
 
 def _with_lengthscales(x: Tensor, y: Tensor, rows: TableRows, target: ColumnScale) -> TableMember:
     """A member with lengthscales of all inputs; of more than 400 rows, 300 say where the search begins."""
-    member, starts = TableMember(rows, target, y), None
+    member, few = TableMember(rows, target, y), None
     if len(x) > CHOOSING:
         some = chosen_rows(len(x))
         few = TableMember(TableRows(rows.scale, x[some]), target, y[some])
-        few.learn(None, 1, 0)
-        starts = few.modes
+        few.learn(1, 1)
     draws, proposals = draws_and_proposals(len(x), _DRAWS, _PROPOSALS, _FEWEST_DRAWS)
-    member.learn(starts, draws if _work(x, y) <= _WORK_OF_DRAWS else 1, proposals)
+    member.learn(draws if _work(x, y) <= _WORK_OF_DRAWS else 0, proposals, few)
     return member
 
 
@@ -83,21 +87,44 @@ def _work(x: Tensor, y: Tensor) -> float:
     return y.shape[1] * float(len(x)) ** 3
 
 
-def _members(
-    banks: dict[Kind, KernelBank],
-    targets: dict[bool, ColumnScale],
-    y: Tensor,
-    baseline: Baseline | None,
-    base: Tensor | None,
-) -> list[BankMember]:
+class _Way(NamedTuple):
+    """What inputs and targets become, and whether processes are those of what a baseline leaves over."""
+
+    kind: Kind
+    rotates: bool
+    is_transformed: bool
+    has_baseline: bool
+
+
+def _ways(has_baseline: bool) -> list[_Way]:
     """On every scale of the inputs: targets and their principal components, and what a baseline leaves over."""
-    members = []
-    for bank in banks.values():
-        for rotates in (False, True):
-            members += [BankMember(bank, target, y, rotates) for target in targets.values()]
-            if baseline is not None:
-                members.append(BankMember(bank, targets[True], y, rotates, baseline, base))
-    return members
+    of_targets = [(False, False), (True, False), *([(True, True)] if has_baseline else [])]
+    return [_Way(kind, rotates, *of) for kind in _KINDS for rotates in (False, True) for of in of_targets]
+
+
+class _Targets(NamedTuple):
+    """Targets (N, T), their transforms, and what a baseline says of them.
+
+    :param base: predictions of these targets by the baseline, learned from others, (N, T).
+    """
+
+    y: Tensor
+    transforms: dict[bool, ColumnScale]
+    baseline: Baseline | None
+    base: Tensor | None
+
+    def some(self, rows: Tensor, columns: Tensor) -> _Targets:
+        """Those of some rows and columns, by their numbers."""
+        transforms = {is_transformed: scale.of(columns) for is_transformed, scale in self.transforms.items()}
+        base = None if self.base is None else self.base[rows][:, columns]
+        return _Targets(self.y[rows][:, columns], transforms, self.baseline, base)
+
+    def member(self, way: _Way, banks: dict[Kind, KernelBank]) -> BankMember:
+        """The member that has these targets."""
+        bank, target = banks[way.kind], self.transforms[way.is_transformed]
+        if not way.has_baseline:
+            return BankMember(bank, target, self.y, way.rotates)
+        return BankMember(bank, target, self.y, way.rotates, self.baseline, self.base)
 
 
 def _best_shapes(

@@ -9,18 +9,20 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .member import Member
+from .column_scale import ColumnScale
+from .member import Member, Moments
 from .mixture import DEGREES, MixtureComponent, Tail
 
-_PASSES, _STEPS, _SMALLEST = 4, 60, 1e-3
+_PASSES, _STEPS, _CLOSE, _SMALLEST = 4, 60, 1e-4, 1e-3
 _LEAST, _SHARED, _MOST_TARGETS = 0.05, 0.5, 4
 
 
 class Stack(NamedTuple):
-    """The tails of members, and their weights (K, T)."""
+    """The tails of members, their weights (K, T), and log densities (N, T) of left-out targets."""
 
     tails: list[Tail]
     weights: Tensor
+    log_densities: Tensor
 
     @property
     def shares(self) -> list[float]:
@@ -36,15 +38,19 @@ def stacked(members: Sequence[Member[Any]], y: Tensor, known: Tensor, groups: Se
     """
     tails, densities, resolution = [], [], resolutions(torch.where(known, y, torch.nan))
     for member in members:
-        moments, best, logs = member.left_out(groups), torch.zeros_like(y[0]), torch.full_like(y, -math.inf)
+        best, logs = torch.zeros_like(y[0]), torch.full_like(y, -math.inf)
+        scores = LogScores(member.left_out(groups), member.target, y, resolution)
         for degrees in DEGREES:
             tail = Tail(torch.full_like(y[0], degrees))
-            found = torch.where(known, log_scores(MixtureComponent(moments, member.target, tail), y, resolution), 0.0)
+            found = torch.where(known, scores(tail), 0.0)
             is_better = found.sum(0) > logs.sum(0)
             best, logs = torch.where(is_better, tail.degrees, best), torch.where(is_better, found, logs)
         tails.append(Tail(best))
         densities.append(logs)
-    return Stack(tails, stacking_weights(torch.stack(densities)))
+    logs = torch.stack(densities)
+    weights = stacking_weights(logs)
+    mixed = (logs + weights.log().unsqueeze(1)).logsumexp(0)
+    return Stack(tails, weights, torch.where(known, mixed, torch.nan))
 
 
 def stacking_weights(log_densities: Tensor) -> Tensor:
@@ -62,9 +68,11 @@ def stacking_weights(log_densities: Tensor) -> Tensor:
     prior, weights = densities.new_ones(count), densities.new_full((num_targets, count), 1.0 / count)
     for _ in range(_PASSES if num_targets > 1 else 1):
         for _ in range(_STEPS):
-            mixed = torch.bmm(densities, weights.unsqueeze(-1))
+            mixed, before = torch.bmm(densities, weights.unsqueeze(-1)), weights
             weights = weights * torch.bmm(mixed.reciprocal().mT, densities).squeeze(1) + prior
             weights = weights / weights.sum(-1, keepdim=True)
+            if bool((weights - before).abs().amax() < _CLOSE):
+                break
         prior = _LEAST + _SHARED * min(num_targets, _MOST_TARGETS) * count * weights.mean(0)
     weights = torch.where(weights >= _SMALLEST, weights, 0.0)
     return (weights / weights.sum(-1, keepdim=True)).mT.contiguous()
@@ -80,10 +88,23 @@ def resolutions(y: Tensor) -> Tensor:
     return torch.stack(found)
 
 
-def log_scores(component: MixtureComponent, y: Tensor, resolution: Tensor) -> Tensor:
-    """Log densities of targets (N, T); those of rounded ones are means over what is rounded to them."""
-    density = component.log_density(y)
-    if not bool(resolution.any()):
-        return density
-    share = component.cdf(y + 0.5 * resolution) - component.cdf(y - 0.5 * resolution)
-    return torch.where((resolution > 0.0) & (share > 1e-12), (share / resolution).log(), density)
+class LogScores:
+    """Log densities of targets (N, T) by their tails; those of rounded ones are means over what is rounded to them.
+
+    :param moments: what a member predicts of the targets.
+    :param target: the scale of the targets.
+    :param resolution: the differences to which they are rounded, (T,).
+    """
+
+    def __init__(self, moments: Moments, target: ColumnScale, y: Tensor, resolution: Tensor) -> None:
+        self.moments, self.target, self.y, self.resolution = moments, target, y, resolution
+        self.residuals = MixtureComponent(moments, target, Tail(torch.full_like(y[0], math.inf))).residuals(y)
+
+    def __call__(self, tail: Tail) -> Tensor:
+        """The log densities (N, T)."""
+        density = self.residuals.log_density(tail)
+        if not bool(self.resolution.any()):
+            return density
+        component, half = MixtureComponent(self.moments, self.target, tail), 0.5 * self.resolution
+        share = component.cdf(self.y + half) - component.cdf(self.y - half)
+        return torch.where((self.resolution > 0.0) & (share > 1e-12), (share / self.resolution).log(), density)

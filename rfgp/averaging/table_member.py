@@ -35,6 +35,10 @@ class TableRows(FixedParts, MemberRows):
 class TableMember(Member[TableRows]):
     """Exact processes of rows (N, d) and targets (N, T), one for each target and draw of its parameters.
 
+    :ivar modes: the most probable parameters (p,) of every target.
+    :ivar vectors: draws (S, p).
+    :ivar roots: roots (p, p) of the covariances of their proposals.
+
     :param rows: the inputs.
     :param target: the scale of the targets.
     :param y: the targets.
@@ -44,7 +48,7 @@ class TableMember(Member[TableRows]):
         self.rows, self.target, self.has_lengthscales = rows, target, has_lengthscales(rows.x.shape[1], len(rows.x))
         self.y = target.forward(y)
         self.modes = [kernel.start for kernel in self._kernels]
-        self.vectors = [mode[None] for mode in self.modes]
+        self.vectors, self.roots = [mode[None] for mode in self.modes], list[Floats]()
 
     @property
     def _kernels(self) -> list[TableKernel]:
@@ -56,16 +60,23 @@ class TableMember(Member[TableRows]):
         """How many draws of the parameters each target has."""
         return len(self.vectors[0])
 
-    def learn(self, starts: Sequence[Floats] | None, count: int, num_proposals: int) -> None:
-        """Find the most probable parameters of every target, and draw from their posterior."""
-        kernels, most_steps = self._kernels, _STEPS if starts is None else _STEPS_FROM_NEAR
-        starts = [kernel.start for kernel in kernels] if starts is None else starts
-        pairs = zip(kernels, starts, strict=True)
-        self.modes = [most_probable(kernel, start, most_steps).vector for kernel, start in pairs]
+    def learn(self, count: int, num_proposals: int, near: TableMember | None = None) -> None:
+        """Find the most probable parameters of every target, and draw from their posterior.
+
+        :param count: the number of draws, or 0 for the most probable parameters alone.
+        :param near: a member of some of the rows or of other scales, with draws: its parameters are near.
+        """
+        kernels = self._kernels
+        if near is None:
+            self.modes = [most_probable(kernel, kernel.start, _STEPS).vector for kernel in kernels]
+        else:
+            starts = zip(kernels, near.modes, near.roots, strict=True)
+            self.modes = [most_probable(kernel, mode, _STEPS_FROM_NEAR, root).vector for kernel, mode, root in starts]
         self.vectors = [mode[None] for mode in self.modes]
-        if count > 1:
+        if count:
             pairs = zip(kernels, self.modes, strict=True)
-            self.vectors = [parameter_draws(kernel, mode, count, num_proposals).vectors for kernel, mode in pairs]
+            draws = [parameter_draws(kernel, mode, count, num_proposals) for kernel, mode in pairs]
+            self.vectors, self.roots = [of.vectors for of in draws], [of.root for of in draws]
 
     def _posteriors(self, number: int) -> Iterator[tuple[TableKernel, Floats, Tensor, Tensor]]:
         """For each draw of a target its vector, the Cholesky factor (N, N) of the covariance, and its solution (N,)."""

@@ -295,8 +295,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             bar.begin("comparison")
             others = _OTHERS if z.numel() <= MOST_VALUES else {"constant": Constant}
             comparison = BaselineComparison(target_losses, others)
-            losses = _columns(-model.leave_one_out(x, z).log_prob(z).numpy())
-            comparison.on_left_out(rows, observed_means(losses, rows.y))
+            losses = observed_means(_columns(-model.left_out_log_density.numpy()), rows.y)
+            comparison.on_left_out(rows, losses)
             self._compare(comparison, rows)
         self.model_ = model
 
