@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -121,12 +122,9 @@ class BankMember(Member[KernelBank]):
         first, second = torch.zeros_like(self.y), torch.zeros_like(self.y)
         for (shape, _, targets), weights, precision, projected, scale in self._each():
             vectors = self.rows.spectrum(shape).vectors
-            alpha, y = vectors @ (precision.unsqueeze(-1) * projected), self.y[:, targets]
-            if groups:
-                mean, variance = group_left_out(y, alpha, (vectors * precision) @ vectors.mT, groups)
-            else:
-                variance = 1.0 / (vectors.square() @ precision)
-                mean = y - alpha * variance.unsqueeze(-1)
+            alpha, diagonal = vectors @ (precision.unsqueeze(-1) * projected), vectors.square() @ precision
+            block = functools.partial(_block, vectors, precision)
+            mean, variance = group_left_out(self.y[:, targets], alpha, diagonal, block, groups)
             _accumulate(first, second, targets, weights, mean, torch.outer(variance, scale))
         return self._matched(first, second, self.base)
 
@@ -227,6 +225,12 @@ class BankMember(Member[KernelBank]):
         twin, base = copy.copy(self), self._baseline(x).expand(y.shape)
         twin._condition(rows, torch.cat([self.scaled, self.target.forward(y)]), torch.cat([self.base, base]))
         return twin
+
+
+def _block(vectors: Tensor, precision: Tensor, rows: Tensor) -> Tensor:
+    """Blocks (G, size, size) of a matrix with eigenvectors (N, N) and eigenvalues (N,), for rows (G, size)."""
+    some = vectors[rows]
+    return (some * precision) @ some.mT
 
 
 def _accumulate(

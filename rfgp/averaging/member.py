@@ -92,20 +92,23 @@ class Member(abc.ABC, Generic[MemberRowsT]):
         """
 
 
-def group_left_out(y: Tensor, alpha: Tensor, inverse: Tensor, groups: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+def group_left_out(
+    y: Tensor, alpha: Tensor, diagonal: Tensor, block: Callable[[Tensor], Tensor], groups: Sequence[Tensor]
+) -> tuple[Tensor, Tensor]:
     r"""Means (N, T) and variances (N,) of rows left out, by the inverse A of their covariance.
 
     .. math:: \mu_G = y_G - (A_{GG})^{-1} \alpha_G, \qquad \Sigma_G = (A_{GG})^{-1}
 
     :param y: targets (N, T).
     :param alpha: A y, (N, T).
-    :param inverse: A, (N, N).
+    :param diagonal: that of A, (N,).
+    :param block: the blocks (G, size, size) of A of groups of rows, by their numbers (G, size).
     :param groups: as in :meth:`Member.left_out`.
     """
-    variance = 1.0 / inverse.diagonal()
+    variance = 1.0 / diagonal
     mean = y - alpha * variance.unsqueeze(-1)
     for rows in groups:
-        blocks = torch.linalg.inv(inverse[rows.unsqueeze(-1), rows.unsqueeze(-2)])
+        blocks = torch.linalg.inv(block(rows))
         mean[rows] = y[rows] - blocks @ alpha[rows]
         variance[rows] = blocks.diagonal(dim1=-2, dim2=-1)
     return mean, variance

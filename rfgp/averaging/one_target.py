@@ -21,6 +21,8 @@ _SCALES: tuple[Scale, ...] = (("values", False), ("half ranks", False), ("values
 CHOOSING, CHOSEN_BY = 400, 300
 """From how many rows on members are chosen first, and by how many rows."""
 _DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS = 24, 200, 8, 32
+_LEARNING = 1000
+"""Parameters are learned from so many rows."""
 _SHARE, _MOST_SHAPES = 0.25, 3
 
 
@@ -28,6 +30,7 @@ def members_of_one(x: Tensor, y: Tensor, groups: Tensor, learns_baseline: Learns
     """Members for inputs (N, d) and a target (N, 1).
 
     Of more than 400 rows, 300 choose the scales: those with at least a quarter of the weight, or half of the largest.
+    Parameters are learned from at most 1,000.
 
     :param groups: numbers (N,) of rows that are left out together.
     :param learns_baseline: what learns a baseline for the transformed target.
@@ -56,9 +59,9 @@ def _with_baseline(x: Tensor, y: Tensor, learns_baseline: LearnsBaseline) -> Ban
     return BankMember(KernelBank(scale, x, shapes), target, y, baseline=baseline, base=baseline.left_out)
 
 
-def chosen_rows(num_rows: int) -> Tensor:
-    """Rows that choose members, the same in every fit."""
-    return torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:CHOSEN_BY]
+def chosen_rows(num_rows: int, most: int = CHOSEN_BY) -> Tensor:
+    """Numbers of rows that stand for all, the same in every fit: 300 choose members."""
+    return torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:most]
 
 
 def draws_and_proposals(num_rows: int, draws: int, proposals: int, fewest_draws: int) -> tuple[int, int]:
@@ -76,7 +79,7 @@ def _learned(
     targets = {is_transformed: ColumnScale(y, is_transformed) for is_transformed in (False, True)}
     for kind, is_transformed in scales:
         member = TableMember(rows[kind], targets[is_transformed], y)
-        member.learn(draws, proposals, near.get((kind, is_transformed)))
+        member.learn(draws, proposals, near.get((kind, is_transformed)), chosen_rows(len(x), _LEARNING))
         near.setdefault((kind, True), member)
         members[kind, is_transformed] = member
     return members

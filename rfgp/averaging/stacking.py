@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -38,19 +38,29 @@ def stacked(members: Sequence[Member[Any]], y: Tensor, known: Tensor, groups: Se
     """
     tails, densities, resolution = [], [], resolutions(torch.where(known, y, torch.nan))
     for member in members:
-        best, logs = torch.zeros_like(y[0]), torch.full_like(y, -math.inf)
-        scores = LogScores(member.left_out(groups), member.target, y, resolution)
-        for degrees in DEGREES:
-            tail = Tail(torch.full_like(y[0], degrees))
-            found = torch.where(known, scores(tail), 0.0)
-            is_better = found.sum(0) > logs.sum(0)
-            best, logs = torch.where(is_better, tail.degrees, best), torch.where(is_better, found, logs)
-        tails.append(Tail(best))
+        tail, logs = best_tail(LogScores(member.left_out(groups), member.target, y, resolution), known)
+        tails.append(tail)
         densities.append(logs)
     logs = torch.stack(densities)
     weights = stacking_weights(logs)
     mixed = (logs + weights.log().unsqueeze(1)).logsumexp(0)
     return Stack(tails, weights, torch.where(known, mixed, torch.nan))
+
+
+def best_tail(log_densities: Callable[[Tail], Tensor], known: Tensor, least_gain: float = 0.0) -> tuple[Tail, Tensor]:
+    """The degrees of freedom of each target of the largest density, and the log densities (N, T), zero where unknown.
+
+    :param log_densities: those of targets (N, T) by their tails.
+    :param known: which targets count, (N, T).
+    :param least_gain: the nats by which another tail is to be better than the normal one.
+    """
+    best = torch.full((known.shape[1],), math.inf, dtype=torch.float64)
+    normal = logs = torch.where(known, log_densities(Tail(best)), 0.0)
+    for degrees in DEGREES[:-1]:
+        found = torch.where(known, log_densities(Tail(torch.full_like(best, degrees))), 0.0)
+        is_better = found.sum(0) > torch.maximum(logs.sum(0), normal.sum(0) + least_gain)
+        best, logs = torch.where(is_better, degrees, best), torch.where(is_better, found, logs)
+    return Tail(best), logs
 
 
 def stacking_weights(log_densities: Tensor) -> Tensor:

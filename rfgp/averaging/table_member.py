@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -55,18 +56,26 @@ class TableMember(Member[TableRows]):
         rows = self.rows
         return [TableKernel(rows.x, column, rows.fixed, self.has_lengthscales) for column in self.y.mT]
 
+    def _kernels_of(self, some: Tensor) -> list[TableKernel]:
+        """The kernels of some rows, by their numbers."""
+        x, fixed = self.rows.x[some], self.rows.fixed[:, some][:, :, some]
+        return [TableKernel(x, column, fixed, self.has_lengthscales) for column in self.y[some].mT]
+
     @property
     def num_draws(self) -> int:  # type: ignore[override]
         """How many draws of the parameters each target has."""
         return len(self.vectors[0])
 
-    def learn(self, count: int, num_proposals: int, near: TableMember | None = None) -> None:
+    def learn(
+        self, count: int, num_proposals: int, near: TableMember | None = None, some: Tensor | None = None
+    ) -> None:
         """Find the most probable parameters of every target, and draw from their posterior.
 
         :param count: the number of draws, or 0 for the most probable parameters alone.
         :param near: a member of some of the rows or of other scales, with draws: its parameters are near.
+        :param some: the numbers of rows that are learned from; default: all.
         """
-        kernels = self._kernels
+        kernels = self._kernels if some is None or len(some) == len(self.y) else self._kernels_of(some)
         if near is None:
             self.modes = [most_probable(kernel, kernel.start, _STEPS).vector for kernel in kernels]
         else:
@@ -96,7 +105,9 @@ class TableMember(Member[TableRows]):
             pairs = []
             for _, _, factor, alpha in self._posteriors(number):
                 inverse = torch.cholesky_inverse(factor)
-                mean, variance = group_left_out(column.unsqueeze(-1), alpha.unsqueeze(-1), inverse, groups)
+                block = functools.partial(_block, inverse)
+                columns = column.unsqueeze(-1), alpha.unsqueeze(-1)
+                mean, variance = group_left_out(*columns, inverse.diagonal(), block, groups)
                 pairs.append((mean.squeeze(-1), variance))
             found.append(pairs)
         return self._stacked(found)
@@ -180,6 +191,11 @@ class TableMember(Member[TableRows]):
         given = ConditionedKernel(kernel.x, kernel.y.unsqueeze(-1), kernel.noise(vector), solve, cross, scale_of_target)
         prior = PriorFunctions(len(inverse), linear, parts, num_functions, generator)
         return DrawnFunctions(prior, given, generator)
+
+
+def _block(matrix: Tensor, rows: Tensor) -> Tensor:
+    """Blocks (G, size, size) of a matrix for rows (G, size)."""
+    return matrix[rows.unsqueeze(-1), rows.unsqueeze(-2)]
 
 
 def _factor(kernel: TableKernel, vector: Floats) -> Tensor:

@@ -13,12 +13,16 @@ from numpy.typing import NDArray
 from sklearn.model_selection import KFold
 from torch import Tensor
 
+from ..averaging.mixture import Tail
+from ..averaging.stacking import best_tail
 from .arrays import Floats
 from .model_size import NUM_EXACT_ROWS
 
 _FOLDS, _FEWEST_FOLDS = 10, 5
 _SMALLEST_VARIANCE, _SMALLEST_GAIN = 1e-4, 0.01
 _MOST_HELD_OUT = 500
+_GAIN_OF_TAILS = 2.0
+"""The nats by which all rows together have to be more probable with tails than without."""
 _EXTREME = 10.0
 """Targets that are so many standard deviations from their mean."""
 _FEWEST_ROWS, _MOST_NAMES = 5, 3
@@ -48,13 +52,27 @@ def class_losses(rows: LabeledRows, log_probabilities: Floats) -> Floats:
     return -log_probabilities[np.arange(len(rows.y)), rows.y] * weights / weights.mean()
 
 
-def target_losses(rows: LabeledRows, moments: Floats) -> Floats:
-    """The negative log densities of targets under normals with moments (N, 2, T): means over observed outputs, (N,).
+def target_losses(rows: LabeledRows, moments: Floats, tail: Tail | None = None) -> Floats:
+    """The negative log densities of targets with moments (N, 2, T): means over observed outputs, (N,).
 
     They are NaN where all are missing. Standard deviations below a hundredth of that of all targets count as that.
+
+    :param tail: Student's t distributions; default: normal ones.
     """
-    mean, variance = moments[:, 0], np.maximum(moments[:, 1], _SMALLEST_VARIANCE)
-    return observed_means(0.5 * (np.log(2.0 * np.pi * variance) + (rows.y - mean) ** 2 / variance), rows.y)
+    mean, std = moments[:, 0], np.sqrt(np.maximum(moments[:, 1], _SMALLEST_VARIANCE))
+    standard = torch.from_numpy((rows.y - mean) / std)
+    tail = Tail(torch.full((mean.shape[1],), torch.inf)) if tail is None else tail
+    return observed_means(np.log(std) - tail.log_density(standard).numpy(), rows.y)
+
+
+def tail_of(rows: LabeledRows, moments: Floats) -> Tail:
+    """The tails of each target by which rows that a model has not seen, with moments (N, 2, T), are most probable.
+
+    They are normal where that is chance, or where the target does not vary.
+    """
+    standard = torch.from_numpy((rows.y - moments[:, 0]) / np.sqrt(np.maximum(moments[:, 1], _SMALLEST_VARIANCE)))
+    varies = torch.from_numpy(np.fmax.reduce(rows.y) > np.fmin.reduce(rows.y))
+    return best_tail(lambda tail: tail.log_density(standard), ~standard.isnan() & varies, _GAIN_OF_TAILS)[0]
 
 
 def observed_means(losses: Floats, targets: Floats) -> Floats:

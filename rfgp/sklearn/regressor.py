@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
-import scipy.special
 import torch
 from gpytorch.constraints import GreaterThan
 from gpytorch.distributions import MultitaskMultivariateNormal, MultivariateNormal
@@ -24,6 +23,7 @@ from torch import Tensor
 
 from .._support import checks
 from ..averaging import AveragedGP
+from ..averaging.mixture import Tail
 from ..linalg.sampling import drawing_from
 from ..training import timing
 from ..training.strategies import Strategy
@@ -33,7 +33,7 @@ from .arrays import Floats, all_or_nothing, as_tensor, check_numbers, drawn_seed
 from .base import ONE_MODEL, RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
-from .comparison import BaselineComparison, LabeledRows, observed_means, split_rows, target_losses
+from .comparison import BaselineComparison, LabeledRows, observed_means, split_rows, tail_of, target_losses
 from .forest import MOST_VALUES, ForestBaseline
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, noise_variances
@@ -51,6 +51,7 @@ _TIMES_OF_GAPS = 4.0
 """As many times what the noise of rows with gaps takes has to be left."""
 _FEWEST_ROWS = 10
 """Of so many rows scales are known."""
+_EDGE = 1e-12
 _SMALLEST_NOISE = 1e-6
 """The smallest noise variance, in variances of the target."""
 AUTO_ROWS = 1500
@@ -101,7 +102,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     standardized rows), ``fit_summary_`` of the former,
     ``x_scaler_``, ``y_scaler_``, ``comparison_`` (mean negative log densities of unseen standardized targets, of
     "model", "constant" and "linear"), ``fallback_`` (what predicts in place of the model, or None), ``gap_noise_`` (the
-    noise variance of rows with marked missing cells over that of others, learned for one target) and
+    noise variance of rows with marked missing cells over that of others, learned for one target), ``tail_degrees_`` (of
+    one set of parameters, the degrees of freedom (T,) of Student's t distributions whose central 95 % intervals are
+    those of the model, of the largest density of unseen rows; infinity for normal ones) and
     ``log_marginal_likelihood_value_``.
 
     >>> import numpy as np
@@ -225,6 +228,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         num_outputs = rows.y.shape[1]
         seconds = linear_seconds(len(x), x.shape[-1], num_outputs)
         train, held = split_rows(rows.y, generator)
+        self.tail_degrees_ = np.full(num_outputs, np.inf)
         self.gap_noise_, has_gaps = 1.0, self._has_gaps(x)
         may_learn = self.noise == "normal" and num_outputs == 1 and bool(has_gaps.any())
         if may_learn and deadline.allows(_TIMES_OF_GAPS * gap_noise.SECONDS):
@@ -248,19 +252,39 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             if len(held):
                 unseen = rows.take(held.numpy())
                 precisions = None if own is None else own[held].numpy()
-                losses = _losses(model, unseen._replace(weights=precisions), deadline.earlier(seconds + once))
-                comparison.on_held_out(rows.take(train.numpy()), unseen.take(np.arange(len(losses))), losses)
+                weighted, until = unseen._replace(weights=precisions), deadline.earlier(seconds + once)
+                found = _as_time_allows(functools.partial(_unseen, model), weighted, until)
+                seen = unseen.take(np.arange(len(found)))
+                comparison.on_held_out(rows.take(train.numpy()), seen, self._judged(seen, found))
                 bar.begin("all rows")
                 if deadline.allows(once) or not once:
                     model.update(x[held], z[held], weights=None if own is None else own[held])
             elif self.noise == "normal" and deadline.allows(left_out_seconds(model, len(x))):
                 left_out = model.leave_one_out(x, z, weights=own)
                 moments = [_columns(part.numpy()) for part in (left_out.mean, left_out.variance)]
-                comparison.on_left_out(rows, target_losses(rows, np.stack(moments, axis=1)))
+                comparison.on_left_out(rows, self._judged(rows, np.stack(moments, axis=1)))
             self._compare(comparison, rows)
             if self.encoder_ is not None and self.fallback_ is None:
                 comparison.warn_of_marked(self.encoder_.encoding_.marks)
         self.model_ = model
+
+    def _judged(self, rows: LabeledRows, found: Floats) -> Floats:
+        """The losses (N,) of rows that a model has not seen, and the tails of each target that make them smallest.
+
+        :param found: moments (N, 2, T), or the losses of models that have tails of their own.
+        """
+        if self.noise == "student":
+            return found
+        tail = tail_of(rows, found)
+        self.tail_degrees_ = tail.degrees.numpy()
+        return target_losses(rows, found, tail)
+
+    @property
+    def _tail(self) -> Tail:
+        """The tails of new observations by one set of parameters; the others have their own."""
+        has_tails = self.fallback_ is None and not self._is_averaged
+        degrees = self.tail_degrees_ if has_tails else np.full_like(self.y_scaler_.scale_, np.inf)
+        return Tail(torch.from_numpy(degrees))
 
     def _averages(self, inputs: Floats, targets: Floats, weights: Floats | None) -> bool:
         """Whether parameters are averaged over; a ValueError where they cannot be, and were to."""
@@ -286,7 +310,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             raise ValueError(
                 f"expected at most {MOST_AVERAGED:,} rows for average=True, got {len(x):,} rows; leave it out"
             )
-        self.gap_noise_ = 1.0
+        self.gap_noise_, self.tail_degrees_ = 1.0, np.full(_columns(z.numpy()).shape[1], np.inf)
         learns_baseline = functools.partial(ForestBaseline, seed=drawn_seed(self.random_state))
         with phases(_PHASES[:2], self.verbose) as bar:
             bar.begin("parameters")
@@ -388,8 +412,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     def predict_interval(self, X: ArrayLike, level: float = 0.95) -> Floats:
         """Central intervals of new observations at inputs (N, d): lower and upper ends, (N, 2) or (N, 2, T).
 
-        They are quantiles of the predictive distribution: of a mixture for ``average=True``, else of a normal one with
-        the moments of :meth:`predict`.
+        They are quantiles of the predictive distribution: of a mixture where parameters are averaged over, else of
+        Student's t with ``tail_degrees_``.
 
         :param level: the probability that a new observation is in its interval.
         :raises ValueError: for a level that is no probability.
@@ -412,9 +436,11 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 distribution = self.model_.predictive(x)
                 columns = np.stack([_columns(distribution.icdf(level).numpy()) for level in wanted], axis=1)
             else:
-                mean, variance = self._moments(x, True)
-                steps = scipy.special.ndtri(np.array(wanted))[:, None]
-                columns = mean[:, None] + steps * np.sqrt(variance)[:, None]
+                mean, variance = self._normal_moments(x, True)
+                steps = self._tail.icdf(
+                    torch.tensor(wanted, dtype=torch.float64).unsqueeze(-1).expand(-1, mean.shape[1])
+                )
+                columns = mean[:, None] + steps.numpy() * np.sqrt(variance)[:, None]
         found: Floats = columns * self.y_scaler_.scale_ + self.y_scaler_.mean_
         return found[..., 0] if self._num_target_axes == 1 else found
 
@@ -423,6 +449,11 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         if self._is_averaged:
             distribution = self.model_.predictive(x)
             return _columns(distribution.mean.numpy()), _columns(distribution.variance.numpy())
+        mean, variance = self._normal_moments(x, has_variance)
+        return mean, variance * self._tail.variance.numpy()
+
+    def _normal_moments(self, x: Tensor, has_variance: bool) -> tuple[Floats, Floats]:
+        """Means and variances (N, T) of the normals whose central 95 % intervals new observations have."""
         if self.fallback_ is not None or isinstance(self.model_, StudentModels):
             observed = self._observed(x)
             return _columns(observed.mean.numpy()), _columns(observed.variance.numpy())
@@ -458,7 +489,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         if not return_std:
             return mean
         noise = noise_variances(self.model_).detach() * self._of_gaps(x)
-        variance = _columns(left_out.latent_variance.numpy()) + noise.numpy()
+        variance = (_columns(left_out.latent_variance.numpy()) + noise.numpy()) * self._tail.variance.numpy()
         return mean, self._shaped(np.sqrt(variance) * self.y_scaler_.scale_)
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Floats:
@@ -475,11 +506,17 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             else:
                 observed = self._observed(x)
                 factor = torch.linalg.cholesky(observed.covariance_matrix).numpy()
-                mean = _columns(observed.mean.numpy())
-                draws = factor @ random.normal(size=(len(factor), n_samples))
-                scaled = mean[..., None] + draws.reshape(*mean.shape, n_samples)
+                mean, std = (_columns(part.numpy())[..., None] for part in (observed.mean, observed.stddev))
+                draws = (factor @ random.normal(size=(len(factor), n_samples))).reshape(*mean.shape[:2], n_samples)
+                scaled = mean + std * self._with_tails(draws / std)
         result = scaled * self.y_scaler_.scale_[:, None] + self.y_scaler_.mean_[:, None]
         return result[:, 0] if self._num_target_axes == 1 else result
+
+    def _with_tails(self, normal: Floats) -> Floats:
+        """Standard normal values (N, T, S) with the tails of each target, by a normal copula."""
+        levels = torch.special.ndtr(torch.from_numpy(normal)).clamp(_EDGE, 1.0 - _EDGE).mT
+        found: Floats = self._tail.icdf(levels).mT.numpy()
+        return np.where(np.isinf(self._tail.degrees.numpy())[:, None], normal, found)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -520,7 +557,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         """The covariances of every target, in its units."""
         count = self.y_scaler_.n_features_in_
         joint = observed.covariance_matrix.numpy().reshape(num_rows, count, num_rows, count)
-        return self._scaled_covariances(np.diagonal(joint, axis1=1, axis2=3))
+        return self._scaled_covariances(np.diagonal(joint, axis1=1, axis2=3) * self._tail.variance.numpy())
 
     def _scaled_covariances(self, by_target: Floats) -> Floats:
         scaled = by_target * self.y_scaler_.scale_**2
@@ -547,19 +584,20 @@ def _or_ones(weights: Any, targets: Any) -> Floats:
     return np.broadcast_to(1.0 if weights is None else np.asarray(weights, dtype=np.float64), len(np.asarray(targets)))
 
 
-def _losses(model: Any, rows: LabeledRows, deadline: Deadline) -> Floats:
-    """The mean negative log densities of rows that a model has not seen; of the first ones where time is short."""
+def _as_time_allows(function: Callable[[LabeledRows], Floats], rows: LabeledRows, deadline: Deadline) -> Floats:
+    """What a function says of rows (N, ...); of the first ones where time is short."""
     began, first = timing.clock(), np.arange(min(_FIRST_HELD_OUT, len(rows.x)))
-    losses, rest = _losses_of(model, rows.take(first)), np.arange(len(first), len(rows.x))
+    found, rest = function(rows.take(first)), np.arange(len(first), len(rows.x))
     if len(rest) and deadline.allows((timing.clock() - began) * len(rest) / len(first)):
-        losses = np.concatenate([losses, _losses_of(model, rows.take(rest))])
-    return losses
+        found = np.concatenate([found, function(rows.take(rest))])
+    return found
 
 
-def _losses_of(model: Any, rows: LabeledRows) -> Floats:
+def _unseen(model: Any, rows: LabeledRows) -> Floats:
+    """Moments (N, 2, T) of rows that a model has not seen, or their losses (N,) by models that have tails."""
     x = torch.from_numpy(rows.x)
     if isinstance(model, StudentModels):
         return model.losses(x, torch.from_numpy(rows.y))
     mean, variance = (part.numpy() for part in latent_moments(model, x))
     of_rows = variance + noise_variances(model).numpy() / rows.ones_or_weights[:, None]
-    return target_losses(rows, np.stack([mean, of_rows], axis=1))
+    return np.stack([mean, of_rows], axis=1)

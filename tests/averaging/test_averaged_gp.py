@@ -344,6 +344,18 @@ def test_bad_rows_are_refused(x, y):
         AveragedGP(x, y)
 
 
+def test_a_target_without_values_and_a_baseline_that_learns_nothing_are_refused():
+    with pytest.raises(ValueError, match="expected targets with known values, got one without any"):
+        AveragedGP(TRAIN, torch.stack([TARGETS, torch.full_like(TARGETS, math.nan)], dim=-1))
+    with pytest.raises(ValueError, match="expected a function of rows for learns_baseline, got 'forest'"):
+        AveragedGP(TRAIN, TARGETS, "forest")
+
+
+def test_left_out_densities_are_those_of_the_mixture(model):
+    found = model.leave_one_out(TRAIN, TARGETS).log_prob(TARGETS)
+    torch.testing.assert_close(model.left_out_log_density, found, rtol=1e-10, atol=1e-10)
+
+
 def test_float32_is_computed_in_float64(model):
     found = model.covariance(TEST.float())
     assert found.dtype == torch.float64

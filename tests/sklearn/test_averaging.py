@@ -6,6 +6,7 @@ import pickle
 import numpy as np
 import pandas
 import pytest
+import scipy.stats
 from sklearn.base import clone
 
 from rfgp.averaging import AveragedGP
@@ -52,6 +53,34 @@ def test_intervals_and_quantiles_are_those_of_the_mixture(model):
     assert ((quantiles[:, 0] < wide[:, 0]) & (wide[:, 1] < quantiles[:, 2])).all()
     inside = (quantiles[:, 0] < Y[ROWS:]) & (Y[ROWS:] < quantiles[:, 2])
     assert abs(inside.mean() - 0.95) < 4.0 * (0.95 * 0.05 / NEW) ** 0.5
+
+
+def test_one_set_of_parameters_has_the_tails_of_rows_that_it_has_not_seen():
+    """Noise of Student's t with three degrees of freedom beside a normal one."""
+    random = np.random.default_rng(0)
+    x = random.uniform(-2.0, 2.0, (1600, 1))
+    noise = np.stack([random.standard_t(3.0, 1600), random.normal(size=1600)], axis=1)
+    y, new = np.sin(2.0 * x) + 0.3 * noise, np.arange(1200, 1600)
+    model = RandomFeatureGPRegressor("rbf", num_features=32, block_size=None, max_evaluations=15, random_state=0)
+    model.fit(x[:1200], y[:1200])
+    assert model.tail_degrees_[0] < 10.0 and np.isinf(model.tail_degrees_[1])
+    mean, std = model.predict(x[new], return_std=True)
+    steps = scipy.stats.t(model.tail_degrees_[0])
+    unit = std[:, 0] / steps.std()
+    quantiles = model.predict_quantiles(x[new], [0.001, 0.025, 0.999])
+    np.testing.assert_allclose(quantiles[:, 0, 0], mean[:, 0] + unit * steps.ppf(0.001), rtol=1e-6)
+    np.testing.assert_allclose(quantiles[:, 2, 1], mean[:, 1] + std[:, 1] * scipy.stats.norm.ppf(0.999), rtol=1e-6)
+    gain = scipy.stats.t.logpdf(y[new, 0], model.tail_degrees_[0], mean[:, 0], unit) - scipy.stats.norm.logpdf(
+        y[new, 0], mean[:, 0], std[:, 0]
+    )
+    assert gain.mean() > 2.0 * gain.std() / len(gain) ** 0.5
+    inside = np.abs(y[new, 0] - mean[:, 0]) < mean[:, 0] - quantiles[:, 1, 0]
+    assert abs(inside.mean() - 0.95) < 4.0 * (0.95 * 0.05 / len(new)) ** 0.5
+    draws = model.sample_y(x[new[:2]], n_samples=20_000)
+    ranks = (draws < quantiles[:2, 1, :, None]).mean(-1)
+    assert (np.abs(ranks - 0.025) < 4.0 * (0.025 * 0.975 / 20_000) ** 0.5).all()
+    covariance = model.predict(x[new[:2]], return_cov=True)[1]
+    np.testing.assert_allclose(np.sqrt(covariance[[0, 1], [0, 1]]), std[:2], rtol=1e-9)
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
