@@ -6,6 +6,7 @@ and NLPD of forests, boosting and ridge regression are those of normals with the
 
 from __future__ import annotations
 
+import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -27,9 +28,10 @@ from torch.distributions import Normal
 import rfgp
 from rfgp.averaging import Mixture
 from rfgp.sklearn import RandomFeatureGPRegressor
+from rfgp.study import plots
 
 SETS = ("fertility", "servo", "breastcancer", "machine", "yacht", "autompg", "energy", "concrete", "airfoil", "wine")
-LEVELS = np.arange(0.005, 1.0, 0.01)
+LEVELS, SHARES = np.arange(0.005, 1.0, 0.01), np.arange(0.05, 1.0, 0.05)
 
 Predicted = Normal | Mixture | rfgp.models.NormalMixture
 
@@ -115,13 +117,16 @@ MODELS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], Predicted]] = {
 }
 
 
+PLOTTED = ("one set of parameters", "average", "forest", "BoTorch")
+
+
 def _normal(mean: np.ndarray, errors: Any) -> Normal:
     std = float(np.sqrt(np.mean(np.square(errors))))
     return Normal(torch.from_numpy(mean), torch.full((len(mean),), std, dtype=torch.float64))
 
 
-def scores(predicted: Predicted, y: torch.Tensor) -> dict[str, float]:
-    """RMSE, NLPD, CRPS by quantiles at a hundred levels, and the coverage of 95 % intervals."""
+def scores(predicted: Predicted, y: torch.Tensor) -> dict[str, Any]:
+    """RMSE, NLPD, CRPS by quantiles at a hundred levels, the coverage of 95 % intervals, and of those of all shares."""
     probability = predicted.cdf(y)
     losses = []
     for level in LEVELS.tolist():
@@ -132,6 +137,7 @@ def scores(predicted: Predicted, y: torch.Tensor) -> dict[str, float]:
         "NLPD": -float(predicted.log_prob(y).mean()),
         "CRPS": float(torch.stack(losses).mean()),
         "coverage": float(((probability > 0.025) & (probability < 0.975)).double().mean()),
+        "coverages": [float(((probability - 0.5).abs() < 0.5 * share).double().mean()) for share in SHARES.tolist()],
     }
 
 
@@ -147,15 +153,42 @@ def folds(data_dir: Path, name: str, count: int) -> Iterator[tuple[np.ndarray, n
         yield x[train], (y[train] - mean) / std, x[~train], (y[~train] - mean) / std
 
 
+def mean_of(parts: list[dict[str, Any]]) -> dict[str, Any]:
+    """The means of scores."""
+    return {key: np.mean([part[key] for part in parts], axis=0).tolist() for key in parts[0]}
+
+
+def shown(of_model: dict[str, Any]) -> str:
+    """The scores that are single numbers."""
+    return "  ".join(f"{key} {value:7.3f}" for key, value in of_model.items() if isinstance(value, float))
+
+
+def plot(result: dict[str, Any], path: Path) -> None:
+    """The coverage of central intervals, of every set in gray and of their mean."""
+    figure, panels = plots.figure(1, len(PLOTTED), width=2.3, height=2.4)
+    for ax, name in zip(panels.flat, PLOTTED, strict=True):
+        for of_set in result["sets"].values():
+            ax.plot(SHARES, of_set[name]["coverages"], color="0.75", linewidth=0.8)
+        ax.plot([0.0, 1.0], [0.0, 1.0], color=plots.EXACT, linestyle="--", linewidth=1.0)
+        ax.plot(SHARES, result["means"][name]["coverages"], color=plots.COLORS[0], linewidth=1.8)
+        ax.set(title=name, xlabel="share asked for", xlim=(0.0, 1.0), ylim=(0.0, 1.0))
+    panels.flat[0].set_ylabel("share of test rows")
+    common.save_figure(figure, path)
+
+
 def main() -> None:
     parser = common.arguments(__doc__.splitlines()[0], "few_rows")
-    common.add_data_dir(parser)
+    common.add_data_dir(parser, required=False)
+    common.add_plot(parser)
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--sets", default=",".join(SETS))
     options = parser.parse_args()
+    if options.plot:
+        plot(json.loads(options.out.read_text()), options.out)
+        return
     count = 1 if options.quick else options.folds
     warnings.simplefilter("ignore")
-    found: dict[str, dict[str, dict[str, float]]] = {}
+    found: dict[str, dict[str, dict[str, Any]]] = {}
     for name in options.sets.split(",")[: 2 if options.quick else None]:
         found[name] = {}
         for model, fit in MODELS.items():
@@ -165,12 +198,11 @@ def main() -> None:
                 predicted = fit(x, y, new)
                 seconds = time.process_time() - began
                 parts.append({**scores(predicted, torch.from_numpy(truth)), "seconds": seconds})
-            found[name][model] = {key: float(np.mean([part[key] for part in parts])) for key in parts[0]}
-            values = "  ".join(f"{key} {value:7.3f}" for key, value in found[name][model].items())
-            print(f"{name:13s} {model:22s} {values}", flush=True)
-    means = {m: {k: float(np.mean([of[m][k] for of in found.values()])) for k in found[name][m]} for m in MODELS}
+            found[name][model] = mean_of(parts)
+            print(f"{name:13s} {model:22s} {shown(found[name][model])}", flush=True)
+    means = {model: mean_of([of[model] for of in found.values()]) for model in MODELS}
     for model, of_model in means.items():
-        print(f"{'mean':13s} {model:22s} " + "  ".join(f"{key} {value:7.3f}" for key, value in of_model.items()))
+        print(f"{'mean':13s} {model:22s} {shown(of_model)}")
     environment = common.environment()
     common.write(options.out, {"environment": environment, "folds": count, "sets": found, "means": means})
 
