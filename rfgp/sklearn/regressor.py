@@ -34,7 +34,7 @@ from .base import ONE_MODEL, RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
 from .comparison import BaselineComparison, LabeledRows, observed_means, split_rows, target_losses
-from .forest import MOST_VALUES, ForestBaseline
+from .forest import MOST_VALUES, forest_baseline
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, noise_variances
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
@@ -287,7 +287,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 f"expected at most {MOST_AVERAGED:,} rows for average=True, got {len(x):,} rows; leave it out"
             )
         self.gap_noise_ = 1.0
-        learns_baseline = functools.partial(ForestBaseline, seed=drawn_seed(self.random_state))
+        learns_baseline = functools.partial(forest_baseline, seed=drawn_seed(self.random_state))
         with phases(_PHASES[:2], self.verbose) as bar:
             bar.begin("parameters")
             model = AveragedGP(x, z, learns_baseline if z.numel() <= MOST_VALUES else None)
