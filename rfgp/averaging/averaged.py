@@ -13,6 +13,7 @@ from .._support import checks
 from ..linalg import cholesky
 from .bank_member import LearnsBaseline
 from .error_correlations import correlation_root
+from .fitted_rows import FittedRows
 from .gaps import imputations
 from .member import Functions, Member, Moments, equal_rows, groups_by_size, groups_of_fitted
 from .mixture import Mixture, MixtureComponent, QuantileCurves, Tail
@@ -25,7 +26,7 @@ _BLOCK = 2000
 """Predictions are made for so many rows at once."""
 
 
-class AveragedGP:
+class AveragedGP(FittedRows):
     r"""Gaussian processes of few rows, whose error bars know that their parameters are learned.
 
     .. math:: p(y | x) = \sum_k w_k \frac1S \sum_s p_k(y | x, \theta_{ks})
