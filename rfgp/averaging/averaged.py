@@ -85,12 +85,15 @@ class AveragedGP(FittedRows):
     def update(self, x: Tensor, y: Tensor) -> Self:
         """Add rows; scales and draws of parameters stay, and tails and weights are learned again.
 
-        Missing values of the new rows are drawn from their predictions.
+        Missing values of the new rows are drawn from their predictions, each row alone.
         """
         x, y = _checked(x, y, self)
         new = y
         if bool(y.isnan().any()):
-            new = torch.where(y.isnan(), self.sample(x, 1, Generator().manual_seed(len(self.y)))[0], y)
+            generator = Generator().manual_seed(len(self.y))
+            normal = torch.randn(1, *y.shape, generator=generator, dtype=y.dtype)
+            drawn = self.predictive(x).of_scores(self._correlated(normal, generator)[0])
+            new = torch.where(y.isnan(), drawn.clamp(*self.limits), y)
         new, every = new.reshape(len(new), -1), torch.cat([self.x, x])
         rows = {id(member.rows): member.rows.with_inputs(every) for member in self.members}
         members = [member.with_rows(rows[id(member.rows)], x, new) for member in self.members]
