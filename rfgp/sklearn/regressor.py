@@ -16,7 +16,7 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, MultitaskMean
 from linear_operator.operators import DiagLinearOperator
 from numpy.typing import ArrayLike
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin, RegressorMixin, clone
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
@@ -261,6 +261,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             if self.encoder_ is not None and self.fallback_ is None:
                 comparison.warn_of_marked(self.encoder_.encoding_.marks)
         self.model_ = model
+
+    def averages(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> bool:
+        """Whether :meth:`fit` to these rows averages over parameters; arguments and errors are those of it."""
+        twin = clone(self)
+        twin._has_more_rows = False
+        return twin._averages(*twin._rows(X, y, sample_weight, is_first=True))
 
     def _averages(self, inputs: Floats, targets: Floats, weights: Floats | None) -> bool:
         """Whether parameters are averaged over; a ValueError where they cannot be, and were to."""
