@@ -218,6 +218,11 @@ def test_what_is_set_for_one_set_of_parameters_is_taken():
 
 def test_frames_are_averaged_where_levels_and_gaps_are_few():
     frame = pandas.DataFrame({"size": X[:ROWS, 0], "kind": ["a", "b"] * (ROWS // 2), "day": range(ROWS)})
-    assert isinstance(RandomFeatureGPRegressor().fit(frame, Y[:ROWS]).model_, AveragedGP)
+    plain = RandomFeatureGPRegressor()
+    assert plain.averages(frame, Y[:ROWS]) and not hasattr(plain, "x_scaler_")
+    assert isinstance(plain.fit(frame, Y[:ROWS]).model_, AveragedGP)
     frame["kind"] = [f"level {number % 12}" for number in range(ROWS)]
-    assert not isinstance(RandomFeatureGPRegressor(random_state=0).fit(frame, Y[:ROWS]).model_, AveragedGP)
+    model = RandomFeatureGPRegressor(random_state=0)
+    assert not model.averages(frame, Y[:ROWS])
+    assert not isinstance(model.fit(frame, Y[:ROWS]).model_, AveragedGP)
+    assert model.set_params(average=True).averages(frame, Y[:ROWS])

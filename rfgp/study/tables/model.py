@@ -186,7 +186,9 @@ class TableModel(torch.nn.Module):
             name = self.encoding.input_names[group[0]].partition("=")[0]
             lines.append(f"note: {name} has a random effect for each of its {len(group)} values")
         if isinstance(self.model, AveragedGP | AveragedGPClassifier):
-            lines.append("note: averaged over parameters, and over scales of the inputs and the target")
+            lines.append(
+                "note: averaged over parameters and scales; all rows predict, and are in the file of the model"
+            )
         for place in self.spreads:
             lines.append(f"note: the noise of {self.target_names[int(place)]} depends on the inputs")
         for name, transform in zip(self.target_names, self.transforms, strict=False):
