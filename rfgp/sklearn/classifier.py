@@ -228,14 +228,14 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     ) -> Self:
         """What :meth:`fit` does; where more rows follow, parameters are averaged over if that is wanted alone."""
         deadline = self._deadline
-        x, codes, weights = self._first_rows(X, y, classes, sample_weight)
+        x, codes, weights = self._rows_of_fit(X, y, classes, sample_weight)
         if self._averages(codes, weights, has_more_rows):
             self._fit_average(x, codes, weights)
         else:
             self._fit(x, codes, weights, deadline)
         return self
 
-    def _first_rows(
+    def _rows_of_fit(
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None, sample_weight: Any
     ) -> tuple[Tensor, Tensor, Floats | None]:
         """Rows as the model takes them, and weights; classes and scales of the inputs are learned."""
@@ -252,7 +252,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     def averages(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> bool:
         """Whether :meth:`fit` to these rows averages over parameters; arguments and errors are those of it."""
         twin = clone(self)
-        _, codes, weights = twin._first_rows(X, y, None, sample_weight)
+        _, codes, weights = twin._rows_of_fit(X, y, None, sample_weight)
         return twin._averages(codes, weights, has_more_rows=False)
 
     def _averages(self, codes: Tensor, weights: Floats | None, has_more_rows: bool) -> bool:

@@ -137,12 +137,25 @@ def test_averages_of_few_rows_are_updated_and_draw_as_before(path):
     assert torch.equal(*(each.sample(x[:1], 2, torch.Generator().manual_seed(0)) for each in (found, model)))
 
 
-def test_averages_of_several_targets_with_gaps(path):
+class Means:
+    """A baseline."""
+
+    def __init__(self, x, y):
+        self.left_out = (y.sum(0) - y) / (len(y) - 1)
+        self.mean = y.mean(0)
+
+    def __call__(self, x):
+        return self.mean.expand(len(x), -1)
+
+
+def test_averages_of_several_targets_with_gaps_and_a_baseline(path):
     x, y = rows_for("gaussian", 20)[:2]
     targets = torch.stack([y, y.exp() + x[:, 0]], dim=-1)
     targets[::7, 1] = torch.nan
-    model, new = AveragedGP(x, targets), torch.randn(3, INPUTS)
-    found = through_a_file(model, path)
+    model, new = AveragedGP(x, targets, Means), torch.randn(3, INPUTS)
+    with pytest.raises(ValueError, match=r"pass classes=\[Means\]"):
+        through_a_file(model, path)
+    found = rfgp.load(path, classes=[Means])
     assert torch.equal(found.predictive(new).mean, model.predictive(new).mean)
     assert torch.equal(found.y.isnan(), targets.isnan())
 

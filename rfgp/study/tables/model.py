@@ -299,11 +299,11 @@ def _estimator(
 
 def _averages(estimator: Any, table: Table, data: Dataset) -> bool:
     """Whether an estimator averages over parameters, of the training rows and then of all rows."""
-    has_every_class = data.num_classes is None or len(data.y_train.unique()) == data.num_classes
-    if not (has_every_class and table.with_categories(most_levels(len(table.x))).encoding.is_plain):
+    if data.num_classes is not None and len(data.y_train.unique()) < data.num_classes:
         return False
     x, y = torch.cat([data.x_train, data.x_test]), torch.cat([data.y_train, data.y_test])
-    return all(estimator.averages(*rows) for rows in ((data.x_train, data.y_train), (x, y)))
+    is_small = all(estimator.averages(*rows) for rows in ((data.x_train, data.y_train), (x, y)))
+    return is_small and table.with_categories(most_levels(len(table.x))).encoding.is_plain
 
 
 def _learn(estimator: Any, data: Dataset, transforms: tuple[TargetTransform, ...]) -> None:
