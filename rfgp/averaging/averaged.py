@@ -13,6 +13,7 @@ from .._support import checks
 from ..linalg import cholesky
 from .bank_member import LearnsBaseline
 from .error_correlations import correlation_root
+from .fitted_rows import FittedRows
 from .gaps import imputations
 from .member import Functions, Member, Moments, equal_rows, groups_by_size, groups_of_fitted
 from .mixture import Mixture, MixtureComponent, QuantileCurves, Tail
@@ -25,7 +26,7 @@ _BLOCK = 2000
 """Predictions are made for so many rows at once."""
 
 
-class AveragedGP:
+class AveragedGP(FittedRows):
     r"""Gaussian processes of few rows, whose error bars know that their parameters are learned.
 
     .. math:: p(y | x) = \sum_k w_k \frac1S \sum_s p_k(y | x, \theta_{ks})
@@ -91,12 +92,15 @@ class AveragedGP:
     def update(self, x: Tensor, y: Tensor) -> Self:
         """Add rows; scales and draws of parameters stay, and tails and weights are learned again.
 
-        Missing values of the new rows are drawn from their predictions.
+        Missing values of the new rows are drawn from their predictions, each row alone.
         """
         x, y = _checked(x, y, self)
         new = y
         if bool(y.isnan().any()):
-            new = torch.where(y.isnan(), self.sample(x, 1, Generator().manual_seed(len(self.y)))[0], y)
+            generator = Generator().manual_seed(len(self.y))
+            normal = torch.randn(1, *y.shape, generator=generator, dtype=y.dtype)
+            drawn = self.predictive(x).of_scores(self._correlated(normal, generator)[0])
+            new = torch.where(y.isnan(), drawn.clamp(*self.limits), y)
         new, every = new.reshape(len(new), -1), torch.cat([self.x, x])
         rows = {id(member.rows): member.rows.with_inputs(every) for member in self.members}
         members = [member.with_rows(rows[id(member.rows)], x, new) for member in self.members]

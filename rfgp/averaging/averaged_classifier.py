@@ -10,6 +10,7 @@ from torch.distributions import Categorical
 
 from .._support import checks
 from .class_link import ClassLink
+from .fitted_rows import FittedRows
 from .input_scale import InputScale, Kind
 from .label_member import LabelMember
 from .member import equal_rows, groups_by_size, groups_of_fitted
@@ -20,7 +21,7 @@ _DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS, _QUICK = 24, 200, 8, 32, 1
 """There are as many draws as up to 150 rows have in no time, and fewer of more rows, or of several functions."""
 
 
-class AveragedGPClassifier:
+class AveragedGPClassifier(FittedRows):
     r"""A Gaussian process classifier of few rows, whose probabilities know that its parameters are learned.
 
     .. math:: p(c | x) = \sum_k w_k \frac1S \sum_s p_k(c | x, \theta_{ks})

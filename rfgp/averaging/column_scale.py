@@ -52,6 +52,12 @@ class ColumnScale:
         vars(twin).update({name: value[columns] for name, value in vars(self).items()})
         return twin
 
+    def rescaled(self, center: Tensor, scale: Tensor) -> Self:
+        """The same scale for columns center + scale y, with both of shape (T,)."""
+        twin = copy.copy(self)
+        twin.mean, twin.std = center + scale * self.mean, scale * self.std
+        return twin
+
     def forward(self, y: Tensor) -> Tensor:
         """Values (..., T) on this scale."""
         return (powered((y - self.mean) / self.std, self.power) - self.center) / self.unit

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -153,11 +154,10 @@ class MixtureComponent(NamedTuple):
         """The probabilities of smaller targets than y (M, T)."""
         return self.tail.cdf((self.target.forward(y) - self.moments.mean) / self.moments.variance.sqrt()).mean(0)
 
-    def quantiles(self, level: float) -> Tensor:
-        """Quantiles (S, M, T) of every draw in units of the targets."""
+    def quantiles(self, level: Tensor) -> Tensor:
+        """Quantiles (S, M, T) of every draw in units of the targets, at levels (T,) or (M, T)."""
         mean, variance = self.moments
-        step = self.tail.icdf(torch.full_like(self.tail.degrees, level))
-        return self.target.inverse(mean + variance.sqrt() * step)
+        return self.target.inverse(mean + variance.sqrt() * self.tail.icdf(level))
 
     def about(self, center: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Means (M, T) of targets less a center (T,), and of the squares of these differences.
@@ -172,7 +172,7 @@ class MixtureComponent(NamedTuple):
             return apart.mean(0), square.mean(0)
         first, second = torch.zeros_like(mean[0]), torch.zeros_like(mean[0])
         for level, weight in zip(torch.special.ndtr(_NODES).tolist(), _NODE_WEIGHTS.tolist(), strict=True):
-            apart = self.quantiles(level).clamp(low, high) - center
+            apart = self.quantiles(torch.full_like(self.tail.degrees, level)).clamp(low, high) - center
             first += weight * apart.mean(0)
             second += weight * apart.square().mean(0)
         return first, second
@@ -239,6 +239,18 @@ class Mixture:
         """The standard deviations."""
         return self.variance.sqrt()
 
+    def rescaled(self, center: Tensor, scale: Tensor) -> Mixture:
+        """The distributions of center + scale y, for centers and positive scales (T,)."""
+        twin = copy.copy(self)
+        twin._components = [
+            component._replace(target=component.target.rescaled(center[columns], scale[columns]))
+            for component, columns in zip(self._components, self._columns, strict=True)
+        ]
+        low, high = self.limits
+        twin.limits = center + scale * low, center + scale * high
+        vars(twin).pop("_moments", None)
+        return twin
+
     def log_prob(self, y: Tensor) -> Tensor:
         """The log densities of targets (M,) or (M, T)."""
         return self._log_density(self._targets(y)).reshape(self._shape)
@@ -264,20 +276,29 @@ class Mixture:
             raise ValueError(f"expected y of shape {self._shape}, got {tuple(y.shape)}; pass one value for each")
         return y.reshape(len(y), -1)
 
-    def icdf(self, level: float) -> Tensor:
-        """The quantiles at a level between 0 and 1.
-
-        Newton's method finds where normal scores are that of the level, between the quantiles of all components.
-        """
+    def icdf(self, level: float | Tensor) -> Tensor:
+        """The quantiles at a level between 0 and 1."""
         level = checks.share("level", level)
-        quantiles = [component.quantiles(level) for component in self._components]
+        return self._quantiles(torch.full_like(self.limits[0], level)).reshape(self._shape)
+
+    def of_scores(self, z: Tensor) -> Tensor:
+        """The values (M,) or (M, T) whose normal scores are z of this shape: draws, of standard normal values."""
+        return self._quantiles(torch.special.ndtr(self._targets(z))).reshape(self._shape)
+
+    def _quantiles(self, level: Tensor) -> Tensor:
+        """The quantiles (M, T) at levels (T,) or (M, T).
+
+        Newton's method finds where normal scores are those of the levels, between the quantiles of all components.
+        """
+        pairs = zip(self._components, self._columns, strict=True)
+        quantiles = [component.quantiles(level[..., columns]) for component, columns in pairs]
         found = self._mixed([part.mean(0) for part in quantiles])
         low, high = torch.full_like(found, math.inf), torch.full_like(found, -math.inf)
         for part, columns in zip(quantiles, self._columns, strict=True):
             low[:, columns] = torch.minimum(low[:, columns], part.amin(0))
             high[:, columns] = torch.maximum(high[:, columns], part.amax(0))
         close = _CLOSE * (self.stddev.reshape(found.shape) + 1e-300)
-        score = float(torch.special.ndtri(torch.tensor(level, dtype=found.dtype)))
+        score = torch.special.ndtri(level)
         for _ in range(_STEPS):
             below = self._cdf(found)
             low, high = torch.where(below < level, found, low), torch.where(below > level, found, high)
@@ -289,7 +310,7 @@ class Mixture:
             found = moved
             if bool(is_done.all()):
                 break
-        return found.reshape(self._shape)
+        return found
 
 
 class QuantileCurves:

@@ -89,6 +89,9 @@ class Decoder:
     def _tensor(self, number: int, name: str, present: Any, path: tuple[str, ...]) -> None:
         self._made[number] = self._tensors[name]
 
+    def _array(self, number: int, name: str, present: Any, path: tuple[str, ...]) -> None:
+        self._made[number] = self._tensors[name].numpy()
+
     def _parameter(self, number: int, content: Any, present: Any, path: tuple[str, ...]) -> None:
         name, requires_grad = content
         if isinstance(present, torch.nn.Parameter):
@@ -182,6 +185,7 @@ _VALUES: dict[str, Callable[..., Any]] = {
 }
 _OBJECTS: dict[str, Callable[..., None]] = {
     "tensor": Decoder._tensor,
+    "array": Decoder._array,
     "parameter": Decoder._parameter,
     "dict": Decoder._dict,
     "ordered dict": Decoder._ordered_dict,
@@ -208,4 +212,5 @@ def _set_items(target: dict[Any, Any], items: list[tuple[Any, Any]]) -> None:
 
 def _set_attributes(target: Any, state: Mapping[str, Any]) -> None:
     vars(target).clear()
-    vars(target).update(state)
+    set_state = getattr(target, "__setstate__", vars(target).update)  # which makes what the state lacks
+    set_state(state)

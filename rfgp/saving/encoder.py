@@ -9,6 +9,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 import gpytorch
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,6 +18,8 @@ from .contents import attributes
 from .names import function_name, is_known_class, name_of
 
 _PLAIN = (type(None), bool, int, str)
+_NUMBERS = (np.float64, np.float32, np.int64, np.int32, np.bool_)
+"""The kinds of arrays that are tensors in a file."""
 
 
 class Encoder:
@@ -73,6 +76,8 @@ class Encoder:
     def _object(self, value: Any, path: tuple[str, ...]) -> Any:
         if isinstance(value, Tensor):
             return self._tensor(value, path)
+        if type(value) is np.ndarray and value.dtype in _NUMBERS:
+            return {"array": self._stored(torch.from_numpy(value.copy()), path)}
         if type(value) in (dict, OrderedDict):
             items = [[self.of(key, path), self.of(item, (*path, str(key)))] for key, item in value.items()]
             return {"dict" if type(value) is dict else "ordered dict": items}
@@ -90,13 +95,18 @@ class Encoder:
         plain = value.detach().resolve_conj().resolve_neg()
         if type(plain) is not Tensor or plain.layout is not torch.strided:
             return self._left_out(value, path)
+        name = self._stored(plain, path)
+        return {"parameter": [name, value.requires_grad]} if is_parameter else {"tensor": name}
+
+    def _stored(self, plain: Tensor, path: tuple[str, ...]) -> str:
+        """The name of a tensor in the file."""
         if plain.untyped_storage().nbytes() != plain.numel() * plain.element_size():
             plain = plain.clone()  # torch.save would write all of the storage
         name = ".".join(path)
         while name in self.tensors:
             name += "'"
         self.tensors[name] = plain
-        return {"parameter": [name, value.requires_grad]} if is_parameter else {"tensor": name}
+        return name
 
     def _instance(self, value: Any, path: tuple[str, ...]) -> Any:
         kind = type(value)

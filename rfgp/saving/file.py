@@ -19,11 +19,13 @@ from torch import Tensor
 
 from .._support import archives, checks, files
 from .._version import __version__
+from ..averaging.fitted_rows import FittedRows
 from ..models.record import Recorded
 from .decoder import Decoder
 from .encoder import Encoder
 
 FORMAT = 1
+_MODELS = (torch.nn.Module, Recorded, FittedRows)
 _KEYS = {"header", "tensors", "checksum"}
 
 
@@ -32,16 +34,17 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
 
     ``torch.load(path, weights_only=True)`` opens it. It appears whole or not at all, and the model stays as it was.
 
-    *Rows.* Landmarks are in the file. Training rows are in it, with a warning, for a model with ``block_size`` and for
-    :class:`rfgp.models.LocalizedMaclaurinGP`, which predict with them. Saved without rows, a model with blocks predicts
-    from its landmarks alone, and cannot be updated. A model of many classes has the features of the rows of small
-    classes; saved without, it has C D\ :sup:`2` numbers in their place, and the same predictions.
+    *Rows.* Landmarks are in the file. Training rows are in it, with a warning, for a model with ``block_size``, for
+    :class:`rfgp.models.LocalizedMaclaurinGP` and for averages of few rows, which predict with them. Saved without rows,
+    a model with blocks predicts from its landmarks alone, and cannot be updated. A model of many classes has the
+    features of the rows of small classes; saved without, it has C D\ :sup:`2` numbers in their place, and the same
+    predictions.
 
     *Left out.* The rows of ``keep_data``; the noise and the labels of training rows; hooks, gradients and caches; and
     priors whose closures have no names: the header lists these. What a file cannot hold, such as a function, comes
     from ``into=`` of :func:`load`.
 
-    :param model: a model of :mod:`rfgp.models`, fitted or not, or a kernel.
+    :param model: a model of :mod:`rfgp.models`, fitted or not, an average of :mod:`rfgp.averaging`, or a kernel.
     :param path: the file to write.
     :param with_rows: whether training rows that predictions need are written; default: yes, with a warning.
     :raises ValueError: for a model of GPyTorch with training data, or one that cannot predict without rows.
@@ -60,7 +63,7 @@ def save(model: Any, path: str | os.PathLike[str], *, with_rows: bool | None = N
     checks.file("path", path, "rfgp.save writes")
     if with_rows is not None:
         checks.flag("with_rows", with_rows)
-    if not isinstance(model, torch.nn.Module | Recorded):
+    if not isinstance(model, _MODELS):
         raise ValueError(f"expected a model of rfgp.models, got {type(model).__name__}; pass a model, or a kernel")
     description = Encoder(with_rows is not False)
     with torch.inference_mode(False), torch.no_grad():
@@ -114,7 +117,7 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
         checks.instance("every one of classes", kind, type, "a class", "such as classes=[MyKernel]")
     if into is not None:
         advice = "make one as the saved one was, or leave into out"
-        checks.instance("into", into, (torch.nn.Module, Recorded), "a model", advice)
+        checks.instance("into", into, _MODELS, "a model", advice)
     name = repr(os.fspath(path))
     header, tensors = _read(Path(path), name)
     _check_versions(header, name)
@@ -128,7 +131,7 @@ def load(path: str | os.PathLike[str], *, into: Any = None, classes: Sequence[ty
             f"expected objects of rfgp {header['versions']['rfgp']} in {name} that rfgp {_versions()['rfgp']} knows, "
             f"got others ({type(error).__name__}: {error}); load it with the version that wrote it"
         ) from error
-    if not isinstance(model, torch.nn.Module | Recorded):
+    if not isinstance(model, _MODELS):
         raise ValueError(f"expected a model in {name}, got {type(model).__name__}; save the model again")
     if isinstance(model, torch.nn.Module) and device is not None and device.type != "cpu":
         return model.to(device)
@@ -213,7 +216,7 @@ def _settings(model: Any) -> dict[str, Any]:
         name: value for name, value in vars(model).items() if isinstance(value, plain) and not name.startswith("_")
     }
     kernel = getattr(model, "covar_module", model)
-    parameter = next(kernel.parameters(), None)
+    parameter = next(kernel.parameters(), None) if isinstance(kernel, torch.nn.Module) else None
     return settings | {"dtype": None if parameter is None else str(parameter.dtype).removeprefix("torch.")}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-_ROOMS = ("approximation", "features", "functionals", "inference", "kernels", "likelihoods", "models")
+_ROOMS = ("approximation", "averaging", "features", "functionals", "inference", "kernels", "likelihoods", "models")
 _FOLDERS = ("sklearn.frames", "study.tables")
 _CLASSES = (
     *(f"rfgp.{name}" for name in (*_ROOMS, *_FOLDERS)),

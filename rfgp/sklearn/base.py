@@ -199,8 +199,7 @@ class RandomFeatureGP(BaseEstimator):
     @property
     def _has_marks(self) -> bool:
         """Whether a data frame has text of many values, or many gaps."""
-        encoding = None if self.encoder_ is None else self.encoder_.encoding_
-        return encoding is not None and bool(encoding.levels or encoding.marks)
+        return self.encoder_ is not None and not self.encoder_.encoding_.is_plain
 
     @property
     def _deadline(self) -> Deadline:

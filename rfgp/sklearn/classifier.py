@@ -11,7 +11,7 @@ import torch
 from gpytorch.kernels import Kernel
 from gpytorch.means import ConstantMean
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import ClassifierMixin
+from sklearn.base import ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
 from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils.multiclass import check_classification_targets
@@ -181,9 +181,6 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._inputs(X)
         if self.fallback_ is not None:
             return _normalized(self.fallback_.predict(x.numpy()))
-        if isinstance(self.model_, AveragedGPClassifier):
-            probabilities: Floats = self.model_.predictive(x).probs.numpy()
-            return probabilities
         return self._calibrated(log_class_probabilities(self.model_, x))
 
     def _calibrated(self, logs: Floats) -> Floats:
@@ -231,6 +228,17 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     ) -> Self:
         """What :meth:`fit` does; where more rows follow, parameters are averaged over if that is wanted alone."""
         deadline = self._deadline
+        x, codes, weights = self._rows_of_fit(X, y, classes, sample_weight)
+        if self._averages(codes, weights, has_more_rows):
+            self._fit_average(x, codes, weights)
+        else:
+            self._fit(x, codes, weights, deadline)
+        return self
+
+    def _rows_of_fit(
+        self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None, sample_weight: Any
+    ) -> tuple[Tensor, Tensor, Floats | None]:
+        """Rows as the model takes them, and weights; classes and scales of the inputs are learned."""
         inputs, labels, weights = self._rows(X, y, sample_weight, is_first=True)
         every = np.unique(labels if classes is None else np.asarray(classes))
         if len(every) < 2:
@@ -239,12 +247,13 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             )
         _check_labels(labels, every)
         self.classes_, self.x_scaler_ = every, input_scaler(inputs, weights)
-        x, codes = self._model_rows(inputs, labels)
-        if self._averages(codes, weights, has_more_rows):
-            self._fit_average(x, codes, weights)
-        else:
-            self._fit(x, codes, weights, deadline)
-        return self
+        return *self._model_rows(inputs, labels), weights
+
+    def averages(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> bool:
+        """Whether :meth:`fit` to these rows averages over parameters; arguments and errors are those of it."""
+        twin = clone(self)
+        _, codes, weights = twin._rows_of_fit(X, y, None, sample_weight)
+        return twin._averages(codes, weights, has_more_rows=False)
 
     def _averages(self, codes: Tensor, weights: Floats | None, has_more_rows: bool) -> bool:
         """Whether parameters are averaged over; a ValueError for what is no choice."""

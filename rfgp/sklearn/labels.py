@@ -14,6 +14,7 @@ from gpytorch.means import ConstantMean
 from torch import Tensor
 
 from ..approximation.entry import approximate
+from ..averaging import AveragedGPClassifier
 from ..models import LaplaceGP
 from ..models.laplace.class_probabilities import class_probabilities
 from ..training import FitSummary, fit
@@ -168,6 +169,9 @@ def laplace_targets(model: LaplaceGP, codes: Tensor) -> Tensor:
 @torch.no_grad()
 def log_class_probabilities(model: Any, x: Tensor) -> Floats:
     """The log probabilities (N, C) of classes at standardized inputs (N, d), before the temperature."""
+    if isinstance(model, AveragedGPClassifier):
+        of_average: Floats = model.predictive(x).logits.numpy()
+        return of_average
     if not isinstance(model, LaplaceGP):
         mean, variance = latent_moments(model, x)
         return log_probabilities(mean.mT, variance.mT)

@@ -15,7 +15,7 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, MultitaskMean
 from linear_operator.operators import DiagLinearOperator
 from numpy.typing import ArrayLike
-from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.base import MultiOutputMixin, RegressorMixin, clone
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_consistent_length
@@ -34,7 +34,7 @@ from .base import ONE_MODEL, RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
 from .comparison import BaselineComparison, LabeledRows, observed_means, split_rows, tail_of, target_losses
-from .forest import MOST_VALUES, ForestBaseline
+from .forest import MOST_VALUES, forest_baseline
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, noise_variances
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
@@ -286,6 +286,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         degrees = self.tail_degrees_ if has_tails else np.full_like(self.y_scaler_.scale_, np.inf)
         return Tail(torch.from_numpy(degrees))
 
+    def averages(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> bool:
+        """Whether :meth:`fit` to these rows averages over parameters; arguments and errors are those of it."""
+        twin = clone(self)
+        twin._has_more_rows = False
+        return twin._averages(*twin._rows(X, y, sample_weight, is_first=True))
+
     def _averages(self, inputs: Floats, targets: Floats, weights: Floats | None) -> bool:
         """Whether parameters are averaged over; a ValueError where they cannot be, and were to."""
         if self.average == "auto":
@@ -311,7 +317,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 f"expected at most {MOST_AVERAGED:,} rows for average=True, got {len(x):,} rows; leave it out"
             )
         self.gap_noise_, self.tail_degrees_ = 1.0, np.full(_columns(z.numpy()).shape[1], np.inf)
-        learns_baseline = functools.partial(ForestBaseline, seed=drawn_seed(self.random_state))
+        learns_baseline = functools.partial(forest_baseline, seed=drawn_seed(self.random_state))
         with phases(_PHASES[:2], self.verbose) as bar:
             bar.begin("parameters")
             model = AveragedGP(x, z, learns_baseline if z.numel() <= MOST_VALUES else None)

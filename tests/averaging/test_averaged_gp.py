@@ -166,6 +166,25 @@ def test_mixtures_have_the_moments_and_quantiles_of_their_density(model):
         torch.testing.assert_close(below, torch.full((NEW,), level, dtype=torch.float64), rtol=0.0, atol=1e-2)
 
 
+def test_quantiles_of_normal_scores(model):
+    found, z = model.predictive(TEST), torch.linspace(-3.0, 3.0, NEW, dtype=torch.float64)
+    torch.testing.assert_close(found.cdf(found.of_scores(z)), torch.special.ndtr(z))
+    median = found.icdf(0.5)
+    torch.testing.assert_close(found.of_scores(torch.zeros_like(z)), median)
+
+
+def test_mixtures_in_other_units(model):
+    found = model.predictive(TEST)
+    center, scale = torch.tensor([3.0], dtype=torch.float64), torch.tensor([40.0], dtype=torch.float64)
+    other = found.rescaled(center, scale)
+    torch.testing.assert_close(other.mean, 3.0 + 40.0 * found.mean)
+    torch.testing.assert_close(other.stddev, 40.0 * found.stddev)
+    torch.testing.assert_close(other.icdf(0.9), 3.0 + 40.0 * found.icdf(0.9))
+    torch.testing.assert_close(other.cdf(3.0 + 40.0 * TRUTH), found.cdf(TRUTH))
+    torch.testing.assert_close(other.log_prob(3.0 + 40.0 * TRUTH), found.log_prob(TRUTH) - math.log(40.0))
+    torch.testing.assert_close(torch.cat(other.limits), 3.0 + 40.0 * torch.cat(found.limits))
+
+
 @pytest.mark.parametrize("degrees", DEGREES)
 def test_tails_have_the_95_percent_interval_of_the_normal(degrees):
     tail = Tail(torch.tensor([degrees, 6.0, degrees]))

@@ -97,6 +97,13 @@ def test_a_local_model_has_no_predictions_without_rows(path):
     assert not path.exists()
 
 
+@pytest.mark.parametrize("name", ["few rows", "few labels"])
+def test_averages_of_few_rows_have_no_predictions_without_them(name, path):
+    with pytest.raises(ValueError, match="with_rows=True for an AveragedGP"):
+        rfgp.save(MODELS[name](), path, with_rows=False)
+    assert not path.exists()
+
+
 def assert_close_but_for_draws(found, wanted):
     """Equal to rounding: draws of functions, the fourth of the predictions, are made by another root."""
     for index, (a, b) in enumerate(zip(found, wanted, strict=True)):

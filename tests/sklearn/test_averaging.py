@@ -10,8 +10,8 @@ import scipy.stats
 from sklearn.base import clone
 
 from rfgp.averaging import AveragedGP
+from rfgp.averaging.trees import Trees
 from rfgp.sklearn import RandomFeatureGPRegressor, regressor
-from rfgp.sklearn.forest import ForestBaseline
 
 ROWS, NEW = 50, 40
 
@@ -196,9 +196,9 @@ def test_streams_have_one_set_of_parameters():
 
 def test_copies_predict_the_same(model):
     written = pickle.dumps(model)
-    assert len(written) < 1_200_000  # most of it the trees of the forest
+    assert len(written) < 400_000  # most of it the trees of the forest
     forest = model.model_.members.pop().baseline
-    assert isinstance(forest, ForestBaseline)
+    assert isinstance(forest, Trees)
     assert len(pickle.dumps(model)) < 60_000  # rows and draws, and no matrices (N, N)
     model.model_ = pickle.loads(written).model_
     read = pickle.loads(written)
@@ -246,6 +246,11 @@ def test_what_is_set_for_one_set_of_parameters_is_taken():
 
 def test_frames_are_averaged_where_levels_and_gaps_are_few():
     frame = pandas.DataFrame({"size": X[:ROWS, 0], "kind": ["a", "b"] * (ROWS // 2), "day": range(ROWS)})
-    assert isinstance(RandomFeatureGPRegressor().fit(frame, Y[:ROWS]).model_, AveragedGP)
+    plain = RandomFeatureGPRegressor()
+    assert plain.averages(frame, Y[:ROWS]) and not hasattr(plain, "x_scaler_")
+    assert isinstance(plain.fit(frame, Y[:ROWS]).model_, AveragedGP)
     frame["kind"] = [f"level {number % 12}" for number in range(ROWS)]
-    assert not isinstance(RandomFeatureGPRegressor(random_state=0).fit(frame, Y[:ROWS]).model_, AveragedGP)
+    model = RandomFeatureGPRegressor(random_state=0)
+    assert not model.averages(frame, Y[:ROWS])
+    assert not isinstance(model.fit(frame, Y[:ROWS]).model_, AveragedGP)
+    assert model.set_params(average=True).averages(frame, Y[:ROWS])

@@ -153,10 +153,13 @@ def test_few_rows_and_pixels_are_not_averaged():
 
 def test_frames_are_averaged_where_levels_and_gaps_are_few():
     frame = pandas.DataFrame({"size": X[:ROWS, 0], "kind": ["a", "b"] * (ROWS // 2), "day": range(ROWS)})
-    assert isinstance(RandomFeatureGPClassifier().fit(frame, BINARY[:ROWS]).model_, AveragedGPClassifier)
+    plain = RandomFeatureGPClassifier()
+    assert plain.averages(frame, BINARY[:ROWS]) and not hasattr(plain, "x_scaler_")
+    assert isinstance(plain.fit(frame, BINARY[:ROWS]).model_, AveragedGPClassifier)
     frame["kind"] = [f"level {number % 12}" for number in range(ROWS)]
-    model = RandomFeatureGPClassifier(random_state=0).fit(frame, BINARY[:ROWS])
-    assert not isinstance(model.model_, AveragedGPClassifier)
+    model = RandomFeatureGPClassifier(random_state=0)
+    assert not model.averages(frame, BINARY[:ROWS])
+    assert not isinstance(model.fit(frame, BINARY[:ROWS]).model_, AveragedGPClassifier)
 
 
 @pytest.mark.filterwarnings("ignore")

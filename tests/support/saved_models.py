@@ -1,5 +1,6 @@
 """Fitted models of every kind, what they predict, and their way through a file."""
 
+import functools
 import warnings
 
 import gpytorch
@@ -17,8 +18,10 @@ from problems import INPUTS, model_for, polynomial, regression_rows, rows_for
 
 import rfgp
 from rfgp import models
+from rfgp.averaging import AveragedGP, AveragedGPClassifier
 from rfgp.inference.noise.class_labels import MANY_CLASSES
 from rfgp.likelihoods import DirichletClassificationLikelihood, PoissonLikelihood
+from rfgp.sklearn.forest import forest_baseline
 
 ROWS, MANY = 40, max(10, MANY_CLASSES)
 
@@ -106,6 +109,16 @@ def averaged():
     return rfgp.fit(model, x, y, strategy="average", max_evaluations=5, progress=False).average
 
 
+def of_few_rows():
+    """One of its members has a forest."""
+    return AveragedGP(*(part.double() for part in regression_rows(ROWS)), functools.partial(forest_baseline, seed=0))
+
+
+def of_few_labels():
+    x, y = regression_rows(ROWS)
+    return AveragedGPClassifier(x.double(), (y > 0.0).long())
+
+
 MODELS = {
     "gaussian": lambda: scalar("gaussian"),
     "complex features": lambda: scalar("gaussian", form="complex"),
@@ -127,8 +140,10 @@ MODELS = {
     "least squares": squares,
     "least squares by L-BFGS": lambda: squares(solver="lbfgs"),
     "trained": trained,
+    "few rows": of_few_rows,
+    "few labels": of_few_labels,
 }
-WITH_ROWS = ("many classes", "blocks", "neighbors", "localized")
+WITH_ROWS = ("many classes", "blocks", "neighbors", "localized", "few rows", "few labels")
 
 
 def predictions(model, seed=5):
@@ -137,6 +152,14 @@ def predictions(model, seed=5):
     if isinstance(model, models.VectorLeastSquares):
         return [model.predict(torch.randn(7, 2, generator=generator)), model.weights]
     x = torch.randn(7, INPUTS, generator=generator)
+    if isinstance(model, AveragedGPClassifier):
+        left_out = model.leave_one_out(model.x, model.y)
+        return [model.predictive(x).probs, left_out.probs, model.log_marginal_likelihood()]
+    if isinstance(model, AveragedGP):
+        found, left_out = model.predictive(x), model.leave_one_out(model.x, model.y)
+        drawn = model.draw_functions(1, generator)[0](x)
+        values = [found.mean, found.variance, found.icdf(0.9), left_out.mean, left_out.variance, drawn]
+        return [*values, model.log_marginal_likelihood()]
     with torch.no_grad():
         found = model.posterior(x)
     values = [found.mean, found.variance]

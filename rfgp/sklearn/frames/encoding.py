@@ -107,6 +107,11 @@ class Encoding:
         ]
 
     @property
+    def is_plain(self) -> bool:
+        """Whether there is neither text of many values, with an input each, nor a column with many missing cells."""
+        return not (self.levels or self.marks)
+
+    @property
     def categorical(self) -> tuple[InputColumn, ...]:
         """The columns of text."""
         return tuple(column for column in self.columns if column.kind == "text")

@@ -15,11 +15,12 @@ from torch.distributions import Normal
 
 from ..._support import checks, optional
 from ..._support.data_frames import Missing
+from ...averaging import AveragedGP, AveragedGPClassifier, Mixture
 from ...linalg.column_scales import standardized
-from ...models import WeightSpaceGP
+from ...models import LaplaceGP, WeightSpaceGP
 from ...saving import load, save
 from ...sklearn.comparison import without_advice
-from ...sklearn.frames.columns import FEWEST_LEVELS
+from ...sklearn.frames.columns import FEWEST_LEVELS, most_levels
 from ...sklearn.frames.encoding import Encoding
 from ...sklearn.phases import phases
 from ...training.timing import Deadline
@@ -27,6 +28,7 @@ from ..datasets import Dataset
 from ..datasets.base import TEST_SHARE, Task
 from .choices import Trials
 from .files import LearnedLayout, Reading, open_table
+from .predictive import class_probabilities, predictive
 from .report import warn_of_filled
 from .scores import Scores
 from .spread import Spread, learned_spreads
@@ -36,7 +38,6 @@ from .target_transform import TargetTransform, TransformedNormal, transformed
 if TYPE_CHECKING:
     import pandas
 
-_CHUNK = 4096
 _PHASES = ("target", "inputs", "parameters", "noise", "comparison", "all rows")
 _SHARE_OF_TRIALS, _SHARE_OF_FIT = 0.25, 0.7
 """The shares of a time limit for small fits that choose, and of what is left for the fit."""
@@ -47,7 +48,7 @@ class TableModel(torch.nn.Module):
 
     It is made by :meth:`fit` and :meth:`load`, which ``rfgp fit`` and ``rfgp predict`` call.
 
-    :param model: the fitted model, of standardized inputs and targets.
+    :param model: the fitted model, of standardized inputs and targets: an average for few rows, see :meth:`fit`.
     :param encoding: makes inputs of a table.
     :param learned: how the first table was read.
     :param task: "regression" or "classification".
@@ -76,7 +77,7 @@ class TableModel(torch.nn.Module):
 
     def __init__(
         self,
-        model: WeightSpaceGP,
+        model: WeightSpaceGP | LaplaceGP | AveragedGP | AveragedGPClassifier,
         encoding: Encoding,
         learned: LearnedLayout,
         task: Task,
@@ -110,7 +111,10 @@ class TableModel(torch.nn.Module):
     ) -> Self:
         """Learn from a table: most rows choose the parameters, held-out ones measure, and all are in the model.
 
-        Four choices are made by the densities of rows that are not learned from. Of a skewed target a logarithm, a
+        Few rows are averaged over parameters and over scales of the inputs and the targets, where the estimators of
+        :mod:`rfgp.sklearn` do so by default: by :class:`rfgp.averaging.AveragedGP`, or
+        :class:`rfgp.averaging.AveragedGPClassifier`. For other tables, and with parameters that belong to one model,
+        four choices are made by the densities of rows that are not learned from. Of a skewed target a logarithm, a
         square root or a function of Yeo and Johnson is learned; means, deviations and intervals are in the units of the
         table. Text of more than ten values has a kernel on levels, or the means of the target in other rows. Standard
         deviations may depend on the inputs. And there is a choice of kernels, see ``kernel``.
@@ -133,24 +137,23 @@ class TableModel(torch.nn.Module):
         with phases(_PHASES, verbose) as bar:
             bar.begin("target")
             data = table.split(test_share, seed)
-            transforms = () if data.num_classes else trials.transforms(data.x_train, data.y_train, kernel)
+            averages = _averages(_estimator(data, kernel, num_features, time_limit, seed), table, data)
+            has_one_set = not averages and not data.num_classes
+            transforms = trials.transforms(data.x_train, data.y_train, kernel) if has_one_set else ()
             bar.begin("inputs")
-            first = transforms[0] if transforms else TargetTransform()
-            table, kernel = trials.inputs(table, kernel, first, test_share, seed)
-            data = table.split(test_share, seed)
+            if not averages:
+                first = transforms[0] if transforms else TargetTransform()
+                table, kernel = trials.inputs(table, kernel, first, test_share, seed)
+                data = table.split(test_share, seed)
             bar.begin("parameters")
             limit = deadline.share(_SHARE_OF_FIT).limit
-            estimator = _estimator(data, kernel, num_features, limit, seed, transforms)
+            estimator = _estimator(data, kernel, num_features, limit, seed).set_params(average=averages)
+            _learn(estimator, data, transforms)
             bar.begin("noise")
             of_levels = {column for group in table.encoding.levels for column in group}
             columns = tuple(column for column in range(data.x_train.shape[1]) if column not in of_levels)
-            spreads = (
-                ()
-                if data.num_classes
-                else learned_spreads(
-                    estimator, data.x_train, transformed(data.y_train, transforms), columns, deadline, seed
-                )
-            )
+            y_train = transformed(data.y_train, transforms)
+            spreads = learned_spreads(estimator, data.x_train, y_train, columns, deadline, seed) if has_one_set else ()
             scales = estimator.x_scaler_.scales, None if data.num_classes else estimator.y_scaler_.scales
             made = cls(
                 estimator.model_,
@@ -182,6 +185,10 @@ class TableModel(torch.nn.Module):
         for group in self.encoding.levels:
             name = self.encoding.input_names[group[0]].partition("=")[0]
             lines.append(f"note: {name} has a random effect for each of its {len(group)} values")
+        if isinstance(self.model, AveragedGP | AveragedGPClassifier):
+            lines.append(
+                "note: averaged over parameters and scales; all rows predict, and are in the file of the model"
+            )
         for place in self.spreads:
             lines.append(f"note: the noise of {self.target_names[int(place)]} depends on the inputs")
         for name, transform in zip(self.target_names, self.transforms, strict=False):
@@ -190,40 +197,26 @@ class TableModel(torch.nn.Module):
         return "\n".join(lines)
 
     @torch.no_grad()
-    def distribution(self, x: Tensor) -> Normal | TransformedNormal | Tensor:
+    def distribution(self, x: Tensor) -> Normal | TransformedNormal | Mixture | Tensor:
         """Predictions at encoded inputs (N, d), in the units of the table.
 
-        :returns: independent distributions (N,) or (N, T) of new observations, normal ones where targets have no
-            transform, or probabilities of classes (N, C).
+        :returns: independent distributions (N,) or (N, T) of new observations, mixtures for an average, else normal
+            ones where targets have no transform; or probabilities of classes (N, C).
         """
-        parts = [self._part(rows) for rows in standardized(x, self.x_scales).split(_CHUNK)]
-        first, second = (torch.cat(columns) for columns in zip(*parts, strict=True))
+        rows = standardized(x, self.x_scales)
         if self.y_scales is None:
-            return first
-        center, scale = self.y_scales if first.dim() == 2 else self.y_scales[:, 0]
-        normal = Normal(first * scale + center, second * scale, validate_args=False)
+            return class_probabilities(self.model, rows, self.temperature)
+        found: Any = predictive(self.model, rows, *self.y_scales)
         if self.spreads:
-            normal = self._spread(x, normal)
-        return TransformedNormal(normal, self.transforms) if self.transforms else normal
+            found = self._spread(x, found)
+        return TransformedNormal(found, self.transforms) if self.transforms else found
 
-    def _spread(self, x: Tensor, normal: Normal) -> Normal:
+    def _spread(self, x: Tensor, normal: Any) -> Normal:
         """Normals with standard deviations that depend on the inputs."""
         means, deviations = (part.reshape(len(x), -1).clone() for part in (normal.mean, normal.stddev))
         for place, spread in self.spreads.items():
             deviations[:, int(place)] *= spread(x, means[:, int(place)])
         return Normal(normal.mean, deviations.reshape(normal.mean.shape), validate_args=False)
-
-    def _part(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Means and standard deviations of new observations for some rows, or probabilities of classes twice."""
-        if self.y_scales is None:
-            from ...sklearn.calibration import tempered
-            from ...sklearn.labels import log_class_probabilities
-
-            logs = tempered(log_class_probabilities(self.model, x), 1.0 / self.temperature)
-            probabilities = torch.from_numpy(logs).exp()
-            return probabilities, probabilities
-        latent = self.model.posterior(x)
-        return latent.mean, self.model.likelihood(latent).stddev
 
     def predict(
         self,
@@ -277,7 +270,8 @@ class TableModel(torch.nn.Module):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all to one file, which :func:`rfgp.load` reads too.
 
-        It has training inputs: landmarks, and all of tables of more than 1,000 rows, from whose neighbors it predicts.
+        It has training inputs: landmarks, and all of tables of more than 1,000 rows, from whose neighbors it predicts,
+        or all rows of an average.
         """
         save(self, path, with_rows=True)
 
@@ -293,23 +287,33 @@ class TableModel(torch.nn.Module):
 
 
 def _estimator(
-    data: Dataset,
-    kernel: Any,
-    num_features: Any,
-    time_limit: float | None,
-    seed: int,
-    transforms: tuple[TargetTransform, ...],
+    data: Dataset, kernel: str | Kernel, num_features: int | str, time_limit: float | None, seed: int
 ) -> Any:
-    """The fitted estimator for the task, with its default model."""
+    """The estimator for the task."""
     optional.require("sklearn", "scikit-learn", "models of tables")
     from ...sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 
-    settings = {"num_features": num_features, "time_limit": time_limit, "random_state": seed}
+    kind = RandomFeatureGPRegressor if data.num_classes is None else RandomFeatureGPClassifier
+    return kind(kernel, num_features=num_features, time_limit=time_limit, random_state=seed)
+
+
+def _averages(estimator: Any, table: Table, data: Dataset) -> bool:
+    """Whether an estimator averages over parameters, of the training rows and then of all rows."""
+    if data.num_classes is not None and len(data.y_train.unique()) < data.num_classes:
+        return False
+    x, y = torch.cat([data.x_train, data.x_test]), torch.cat([data.y_train, data.y_test])
+    is_small = all(estimator.averages(*rows) for rows in ((data.x_train, data.y_train), (x, y)))
+    return is_small and table.with_categories(most_levels(len(table.x))).encoding.is_plain
+
+
+def _learn(estimator: Any, data: Dataset, transforms: tuple[TargetTransform, ...]) -> None:
+    """Fit the training rows, also where a class is in others alone."""
     x, y = data.x_train.numpy(), transformed(data.y_train, transforms).numpy()
     with without_advice():
         if data.num_classes is None:
-            return RandomFeatureGPRegressor(kernel, average=False, **settings).fit(x, y)
-        return RandomFeatureGPClassifier(kernel, **settings).partial_fit(x, y, classes=range(data.num_classes))
+            estimator.fit(x, y)
+        else:
+            estimator.partial_fit(x, y, classes=range(data.num_classes))
 
 
 def _prediction_names(targets: tuple[str, ...], classes: tuple[str, ...], index: str) -> list[str]:

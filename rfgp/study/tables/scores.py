@@ -12,6 +12,7 @@ from torch.distributions import Normal
 
 from ... import diagnostics
 from ..._support import checks
+from ...averaging import Mixture
 from ...sklearn.baselines import baselines
 from ..datasets import Dataset
 from ..report import ReportTable
@@ -69,7 +70,7 @@ class Scores:
 
     @classmethod
     def of(
-        cls, data: Dataset, predicted: Normal | TransformedNormal | Tensor, of_others: Dataset | None = None
+        cls, data: Dataset, predicted: Normal | TransformedNormal | Mixture | Tensor, of_others: Dataset | None = None
     ) -> Self:
         """The scores of distributions (M,) or (M, T), or probabilities (M, C), for the test rows of a data set.
 

@@ -11,10 +11,12 @@ import torch
 
 import rfgp
 from rfgp.__main__ import main
-from rfgp.study.tables import TableModel, choices, read
-from rfgp.study.tables import model as tables_model
+from rfgp.averaging import AveragedGP, AveragedGPClassifier
+from rfgp.sklearn import RandomFeatureGPRegressor, regressor
+from rfgp.study.tables import TableModel, choices, predictive, read
 
-ROWS = 120
+ROWS, SMALLEST_NOISE = 120, 1e-6
+"""Noise variances of averages, over that of the kernel, are not smaller: condition numbers are a row for each."""
 
 
 def houses():
@@ -94,11 +96,54 @@ def test_cells_of_predictions_are_no_formulas(tmp_path):
     assert set(found["y"]) <= {"'=u", "v"} and list(found.columns)[2:4] == ["probability_=u", "probability_v"]
 
 
-def test_rows_do_not_depend_on_the_others(folder, model_file, monkeypatch):
+def test_few_rows_are_averaged_over_parameters(model_file):
+    """Scores and predictions are those of the mixture, in the units of the table, and all rows are in the model."""
+    model, table = TableModel.load(model_file[0]), read(houses(), "price")
+    assert isinstance(model.model, AveragedGP) and len(model.model.y) == ROWS and not model.transforms
+    assert "note: averaged over parameters" in model.report()
+    data = table.split()
+    estimator = RandomFeatureGPRegressor(random_state=0).fit(data.x_train.numpy(), data.y_train.numpy())
+    assert isinstance(estimator.model_, AveragedGP)
+    x = torch.from_numpy(estimator.x_scaler_.transform(data.x_test.numpy()))
+    center, scale = (torch.tensor(float(part[0])) for part in (estimator.y_scaler_.mean_, estimator.y_scaler_.scale_))
+    nlpd = scale.log() - estimator.model_.predictive(x).log_prob((data.y_test - center) / scale)
+    assert model.scores.nlpd[0] == pytest.approx(float(nlpd.mean()), rel=1e-6)
+    error = estimator.predict(data.x_test.numpy()) - data.y_test.numpy()
+    assert model.scores.error[0] == pytest.approx(np.sqrt(np.mean(error**2)), rel=1e-6)
+    found, estimator = model.distribution(data.x_test), estimator.partial_fit(data.x_test.numpy(), data.y_test.numpy())
+    mean, std = estimator.predict(data.x_test.numpy(), return_std=True)
+    ends = estimator.predict_interval(data.x_test.numpy())
+    np.testing.assert_allclose(found.mean, mean, rtol=1e-6)
+    np.testing.assert_allclose(found.stddev, std, rtol=1e-6)
+    np.testing.assert_allclose(torch.stack([found.icdf(0.025), found.icdf(0.975)], dim=-1), ends, rtol=1e-6)
+    below = found.cdf(torch.from_numpy(ends[:, 0]))
+    np.testing.assert_allclose(below, 0.025, rtol=1e-4)
+
+
+@pytest.mark.parametrize("column", ["text of many values", "missing cells", "a class in held-out rows alone", "rows"])
+def test_what_is_not_averaged(column, monkeypatch):
+    """Estimators do not average such columns, nor all rows, and a class that training rows lack is in the model."""
+    monkeypatch.setattr(regressor, "AUTO_ROWS", 59 if column == "rows" else 60)
+    frame, target = houses()[:60].drop(columns="id"), "price"
+    if column == "text of many values":
+        frame["street"] = [f"S{number % 12}" for number in range(60)]
+    elif column == "missing cells":
+        frame.loc[::4, "area"] = np.nan
+    elif column == "a class in held-out rows alone":
+        frame, target = frame.assign(kind=np.where(np.arange(60) % 2, "u", "v")), "kind"
+        held = np.flatnonzero((read(frame, target).split().x_test[:, None] == read(frame, target).x).all(-1).any(0))
+        frame.loc[held[0], "kind"] = "w"
+    model = TableModel.fit(read(frame, target))
+    assert not isinstance(model.model, AveragedGP | AveragedGPClassifier) and "averaged" not in model.report()
+    assert len(model.predict(frame)) == 60
+
+
+def test_rows_do_not_depend_on_the_others(model_file):
     model = TableModel.load(model_file[0])
     whole = model.predict(houses())
-    monkeypatch.setattr(tables_model, "_CHUNK", 7)
-    assert np.allclose(model.predict(houses()).iloc[:, 1:-1], whole.iloc[:, 1:-1], rtol=1e-9)
+    for rows in (slice(0, 1), slice(1, 30)):
+        found = model.predict(houses()[rows]).iloc[:, 1:-1]
+        assert np.allclose(found, whole.iloc[rows, 1:-1], rtol=ROWS / SMALLEST_NOISE * np.finfo(float).eps)
 
 
 def test_rows_with_missing_cells(folder, model_file, capsys):
@@ -190,9 +235,11 @@ def test_models_of_other_things_are_no_models_of_tables(tmp_path):
         TableModel.load(tmp_path / "kernel.pt")
 
 
-def test_classes(tmp_path):
+@pytest.mark.parametrize("settings", [{}, {"num_features": 32}])
+def test_classes(tmp_path, settings):
     frame = houses().assign(kind=np.where(houses()["area"] > 120.0, "large", "small")).drop(columns="price")
-    model = TableModel.fit(read(frame, "kind"), num_features=32)
+    model = TableModel.fit(read(frame, "kind"), **settings)
+    assert isinstance(model.model, AveragedGPClassifier) != bool(settings)
     model.save(tmp_path / "model.pt")
     found = TableModel.load(tmp_path / "model.pt").predict(frame)
     assert list(found.columns) == ["id", "kind", "probability_large", "probability_small", "unseen"]
@@ -201,11 +248,15 @@ def test_classes(tmp_path):
     assert model.report().splitlines()[2].startswith("error rate")
 
 
-def test_several_targets():
+@pytest.mark.parametrize("settings", [{}, {"kernel": "matern32", "num_features": 16}])
+def test_several_targets(settings, monkeypatch):
     frame = houses().assign(rent=lambda known: 0.004 * known["price"] + 10.0 * known["rooms"])
     holes = frame.assign(rent=frame["rent"].where(np.arange(ROWS) % 3 > 0))
-    model = TableModel.fit(read(holes, "price,rent"), kernel="matern32", num_features=16, seed=1)
+    model = TableModel.fit(read(holes, "price,rent"), **settings, seed=1)
+    assert isinstance(model.model, AveragedGP) != bool(settings)
     found = model.predict(frame, level=0.5)
+    monkeypatch.setattr(predictive, "_CHUNK", 7)
+    assert np.allclose(model.predict(frame, level=0.5).iloc[:, 1:-1], found.iloc[:, 1:-1], rtol=1e-9)
     ends = ("", "_sd", "_lower", "_upper")
     assert list(found.columns)[1:-1] == [f"{target}{end}" for target in ("price", "rent") for end in ends]
     assert np.corrcoef(found["rent"], frame["rent"])[0, 1] > 0.95

@@ -38,6 +38,7 @@ def test_noise_that_depends_on_the_inputs_is_told():
     made = SimpleNamespace(
         scores=SimpleNamespace(table=lambda names: f"scores of {', '.join(names)}"),
         encoding=SimpleNamespace(columns=[], input_names=[], levels=[]),
+        model=None,
         spreads={1: None},
         target_names=("price", "rent"),
         transforms=(),

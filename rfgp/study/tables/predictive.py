@@ -1,0 +1,46 @@
+"""What models of standardized targets say of new observations, in the units of the targets."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Normal
+
+from ...averaging import AveragedGP, Mixture
+
+_CHUNK = 4096
+
+
+@functools.singledispatch
+def predictive(model: Any, x: Tensor, center: Tensor, scale: Tensor) -> Normal | Mixture:
+    """The distributions of center + scale z, each alone, where a model is one of standardized targets z.
+
+    :param x: standardized inputs (N, d).
+    :param center: the means of the targets, (T,).
+    :param scale: their standard deviations.
+    """
+    parts = []
+    for rows in x.split(_CHUNK):
+        latent = model.posterior(rows)
+        parts.append((latent.mean, model.likelihood(latent).stddev))
+    mean, stddev = (torch.cat(part) for part in zip(*parts, strict=True))
+    center, scale = center.reshape(mean.shape[1:]), scale.reshape(mean.shape[1:])
+    return Normal(mean * scale + center, stddev * scale, validate_args=False)
+
+
+def class_probabilities(model: Any, x: Tensor, temperature: float) -> Tensor:
+    """The probabilities (N, C) of classes at standardized inputs (N, d)."""
+    from ...sklearn.calibration import tempered
+    from ...sklearn.labels import log_class_probabilities
+
+    logs = [tempered(log_class_probabilities(model, rows), 1.0 / temperature) for rows in x.split(_CHUNK)]
+    return torch.from_numpy(np.concatenate(logs)).exp()
+
+
+@predictive.register
+def _of_average(model: AveragedGP, x: Tensor, center: Tensor, scale: Tensor) -> Mixture:
+    return model.predictive(x).rescaled(center, scale)
