@@ -122,13 +122,13 @@ def test_several_targets_are_predicted_in_their_units(several):
 
 
 def test_covariances_and_draws_of_several_targets_belong_together(several):
-    model, x, _ = several
-    mean, covariance = model.predict(x[ROWS:], return_cov=True)
-    std = model.predict(x[ROWS:], return_std=True)[1]
-    assert covariance.shape == (NEW, NEW, 2)
+    model, new = several[0], several[1][-20:]
+    mean, covariance = model.predict(new, return_cov=True)
+    std = model.predict(new, return_std=True)[1]
+    assert covariance.shape == (20, 20, 2)
     np.testing.assert_allclose(np.sqrt(np.diagonal(covariance)).T, std)
-    draws = model.sample_y(x[ROWS:], n_samples=2000)
-    assert draws.shape == (NEW, 2, 2000)
+    draws = model.sample_y(new, n_samples=2000)
+    assert draws.shape == (20, 2, 2000)
     assert (np.abs(draws.mean(-1) - mean) < 4.5 * std / 2000**0.5).all()
     between = np.mean([np.corrcoef(of_row)[0, 1] for of_row in draws])
     assert between > 0.5  # the noise is the same
