@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any, Self
@@ -20,7 +21,7 @@ from .one_target import members_of_one
 from .several_targets import members_of_several
 from .stacking import stacked
 
-_GROUPS, _EDGE = 8, 1e-6
+_GROUPS, _EDGE, _SMALLEST = 8, 1e-6, 1e-300
 _BLOCK = 2000
 """Predictions are made for so many rows at once."""
 
@@ -31,7 +32,8 @@ class AveragedGP:
     .. math:: p(y | x) = \sum_k w_k \frac1S \sum_s p_k(y | x, \theta_{ks})
 
     For one target there are four members k: of standardized inputs or half ranks, and of the target as it is or by the
-    transform of Yeo and Johnson. Parameters :math:`\theta_{ks}` are draws from their posterior. Several targets share a
+    transform of Yeo and Johnson. A fifth has the kernel of smooth functions, with effects of single inputs. Parameters
+    :math:`\theta_{ks}` are draws from their posterior. Several targets share a
     bank of kernels on three scales of the inputs: members have the targets, transformed or not, or their principal
     components. One more has what a baseline leaves over. The degrees of freedom of the tails and the weights of each
     target are those of the largest density of left-out rows; equal inputs are left out together.
@@ -124,8 +126,11 @@ class AveragedGP:
     @torch.no_grad()
     def function(self, x: Tensor) -> Mixture:
         """The distributions of the functions without noise at inputs (M, d), each alone."""
-        normal = [Tail(torch.full_like(tail.degrees, math.inf)) for tail in self.tails]
-        return self._mixture(self._moments(self._inputs(x), has_noise=False), normal)
+        return self._mixture(self._moments(self._inputs(x), has_noise=False), self._normal_tails)
+
+    @property
+    def _normal_tails(self) -> list[Tail]:
+        return [Tail(torch.full_like(tail.degrees, math.inf)) for tail in self.tails]
 
     @torch.no_grad()
     def draw_functions(self, num_functions: int, generator: Generator | None = None) -> list[Functions]:
@@ -135,10 +140,88 @@ class AveragedGP:
         """
         num_functions = checks.positive_integer("num_functions", num_functions)
         generator = checks.generator(generator)
-        counts, shares = [member.num_draws for member in self.members], self.weights.mean(1).tolist()
-        chosen = _chosen_draws(shares, counts, min(_GROUPS, num_functions))
-        each = -(-num_functions // len(chosen))
-        return [self.members[member].draw_functions(place, each, generator) for member, place in chosen]
+        chosen = enumerate(self._chosen_draws(min(_GROUPS, num_functions), 0.0))
+        processes = [self._alone(number, [place]) for number, places in chosen for place in places]
+        each = -(-num_functions // len(processes))
+        return [process._drawn(each, generator) for process in processes]
+
+    def _drawn(self, num_functions: int, generator: Generator | None) -> Functions:
+        """Those of the first member; the mean of a transformed target is not that of its transform."""
+        (member, *_), functions = self.members, self.members[0].draw_functions(num_functions, generator)
+        if member.target.is_linear:
+            return functions
+
+        def values(x: Tensor) -> Tensor:
+            found = functions(x)
+            found[:, 0] = self.function(x).mean.reshape(len(x), -1)
+            return found
+
+        return values
+
+    def _alone(self, number: int, places: Sequence[int]) -> Self:
+        """One of the members, with some of the draws of its parameters."""
+        twin = copy.copy(self)
+        twin.members, twin.tails = [self.members[number].of_draws(places)], [self.tails[number]]
+        twin.weights = torch.ones_like(self.weights[:1])
+        return twin
+
+    def single_draws(self, count: int) -> list[Self]:
+        """Averages of one member and one draw of its parameters, at most so many, that stand for all by equal weight.
+
+        Members with less than half of the weight of such a draw have none.
+
+        >>> x = torch.linspace(0.0, 6.0, 12, dtype=torch.float64).unsqueeze(-1)
+        >>> [process.members[0].num_draws for process in AveragedGP(x, x[:, 0].sin()).single_draws(3)]
+        [1, 1, 1]
+        """
+        chosen = enumerate(self._chosen_draws(checks.positive_integer("count", count), 0.5))
+        return [self._alone(number, [place]) for number, places in chosen for place in places]
+
+    def thinned(self, count: int) -> Self:
+        """The average of these single draws.
+
+        >>> x = torch.linspace(0.0, 6.0, 12, dtype=torch.float64).unsqueeze(-1)
+        >>> sum(member.num_draws for member in AveragedGP(x, x[:, 0].sin()).thinned(3).members)
+        3
+        """
+        places, twin = self._chosen_draws(checks.positive_integer("count", count), 0.5), copy.copy(self)
+        parts = [self._alone(number, some) for number, some in enumerate(places) if some]
+        twin.members, twin.tails = [part.members[0] for part in parts], [part.tails[0] for part in parts]
+        weights = torch.tensor([float(len(some)) for some in places if some], dtype=self.weights.dtype)
+        twin.weights = (weights / weights.sum()).unsqueeze(-1) * torch.ones_like(self.weights[:1])
+        return twin
+
+    def _chosen_draws(self, count: int, least: float) -> list[list[int]]:
+        """For each member the draws that stand for all; none for a member of less than the least of their weight."""
+        shares = self.weights.mean(1)
+        shares = torch.where(shares >= (least / count * shares.sum()).clamp_max(shares.max()), shares, 0.0)
+        return _chosen_draws(shares.tolist(), [member.num_draws for member in self.members], count)
+
+    @torch.no_grad()
+    def without(self, rows: Tensor) -> Self:
+        """An average that has never seen some of the rows: parameters are learned anew, near those that are known.
+
+        Scales, tails and weights of members stay.
+
+        :param rows: the numbers of these rows, (M,).
+        :raises ValueError: for numbers of no row, or of all.
+
+        >>> x = torch.linspace(0.0, 6.0, 12, dtype=torch.float64).unsqueeze(-1)
+        >>> len(AveragedGP(x, x[:, 0].sin()).without(torch.tensor([0, 5])).y)
+        10
+        """
+        rows, is_kept = checks.integers(rows, "rows"), torch.ones(len(self.y), dtype=torch.bool)
+        if bool(((rows < 0) | (rows >= len(is_kept))).any()):
+            raise ValueError(f"expected numbers of rows from 0 to {len(is_kept) - 1}, got {rows.tolist()}")
+        is_kept[rows.long()] = False
+        kept = is_kept.nonzero().flatten()
+        if not len(kept):
+            raise ValueError(f"expected some of {len(is_kept)} rows, got all of them; keep some")
+        twin, inputs = copy.copy(self), self.x[kept]
+        by_rows = {id(member.rows): member.rows.with_inputs(inputs) for member in self.members}
+        twin.members = [member.of_some(by_rows[id(member.rows)], kept) for member in self.members]
+        twin.x, twin.y, twin.targets = inputs, self.y[kept], self.targets[kept]
+        return twin
 
     def leave_one_out(self, x: Tensor, y: Tensor) -> Mixture:
         """The distributions of the targets that were fitted, each by all other rows; a ValueError for other rows."""
@@ -156,18 +239,20 @@ class AveragedGP:
         return self._mixture([member.left_out(several) for member in self.members], self.tails)
 
     @torch.no_grad()
-    def covariance(self, x: Tensor) -> Tensor:
+    def covariance(self, x: Tensor, has_noise: bool = True) -> Tensor:
         """The covariance between rows of new targets at inputs (M, d): (M, M), or (T, M, M) of several targets.
 
         That of a member with a transformed target has the correlations on its scale, and the variances of the target.
+
+        :param has_noise: whether it is that of targets, or of the functions without noise.
         """
-        x = self._inputs(x)
-        moments = self._moments(x)
-        marginal = self._mixture(moments, self.tails)
+        x, tails = self._inputs(x), self.tails if checks.flag("has_noise", has_noise) else self._normal_tails
+        moments = self._moments(x, has_noise)
+        marginal = self._mixture(moments, tails)
         low, high = self.limits
         center = 0.5 * (low + high)
         means = marginal.mean.reshape(len(x), -1) - center
-        joints = [member.joint(x) for member in self.members]
+        joints = [member.joint(x, has_noise) for member in self.members]
         found = []
         for number in range(means.shape[1]):
             total, columns = x.new_zeros(len(x), len(x)), torch.tensor([number])
@@ -176,11 +261,11 @@ class AveragedGP:
                 share = float(self.weights[k, number]) / member.num_draws
                 if not share:
                     continue
-                component = MixtureComponent(moments[k], member.target, self.tails[k]).of(columns)
+                component = MixtureComponent(moments[k], member.target, tails[k]).of(columns)
                 for place, joint in enumerate(joints[k](number)):
                     first, second = (part[:, 0] for part in component.of_draw(place).about(*ends))
                     apart, std = first - means[:, number], (second - first.square()).clamp_min(0.0).sqrt()
-                    root = std / joint.covariance.diagonal().sqrt()
+                    root = std / joint.covariance.diagonal().clamp_min(_SMALLEST).sqrt()
                     total += share * (joint.covariance * torch.outer(root, root) + torch.outer(apart, apart))
             found.append(total)
         return torch.stack(found) if self.has_outputs else found[0]
@@ -232,10 +317,13 @@ def _checked(x: Tensor, y: Tensor, like: AveragedGP | None = None) -> tuple[Tens
     return x, y
 
 
-def _chosen_draws(weights: Sequence[float], counts: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """Members, and draws of their parameters, that stand for all with equal weight: at most so many."""
+def _chosen_draws(weights: Sequence[float], counts: Sequence[int], most: int) -> list[list[int]]:
+    """For each member the draws of its parameters that stand for all with equal weight: at most so many of all."""
     pairs = [(member, place) for member, count in enumerate(counts) for place in range(count)]
     shares = torch.tensor([weights[member] / counts[member] for member, _ in pairs], dtype=torch.float64).cumsum(0)
     count = min(most, len(pairs))
-    levels = (torch.arange(count, dtype=torch.float64) + 0.5) / count
-    return [pairs[number] for number in torch.searchsorted(shares, levels).clamp_max(len(pairs) - 1).tolist()]
+    levels = float(shares[-1]) * (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    found: list[list[int]] = [[] for _ in counts]
+    for number in torch.searchsorted(shares, levels).clamp_max(len(pairs) - 1).tolist():
+        found[pairs[number][0]].append(pairs[number][1])
+    return found

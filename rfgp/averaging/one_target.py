@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,11 +16,20 @@ from .kernel_bank import SHAPES, KernelBank
 from .member import Member, groups_by_size
 from .parameter_draws import Floats
 from .stacking import stacked
-from .table_member import TableMember, TableRows
+from .table_member import SmoothMember, TableMember, TableRows
 
-Scale = tuple[Kind, bool]
-_SCALES: tuple[Scale, ...] = (("values", False), ("half ranks", False), ("values", True), ("half ranks", True))
-"""What inputs become, and whether the target is transformed."""
+
+class Form(NamedTuple):
+    """What inputs become, whether the target is transformed, and whether the kernel is that of smooth functions."""
+
+    inputs: Kind
+    is_transformed: bool = False
+    is_smooth: bool = False
+
+
+_FORMS = [Form("values"), Form("half ranks"), Form("values", True), Form("half ranks", True)]
+_SMOOTH, _MOST_NOISE = [Form("values", False, True), Form("values", True, True)], 0.05
+"""Noise of a larger share of the variance hides whether a function is smooth."""
 CHOOSING, CHOSEN_BY = 400, 300
 """From how many rows on members are chosen first, and by how many rows."""
 _DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS = 24, 200, 8, 32
@@ -28,22 +39,24 @@ _SHARE, _MOST_SHAPES = 0.25, 3
 def members_of_one(x: Tensor, y: Tensor, groups: Tensor, learns_baseline: LearnsBaseline | None) -> list[Member[Any]]:
     """Members for inputs (N, d) and a target (N, 1).
 
-    Of more than 400 rows, 300 choose the scales: those with at least a quarter of the weight, or half of the largest.
+    Of more than 400 rows, 300 choose the forms: those with at least a quarter of the weight, or half of the largest.
 
     :param groups: numbers (N,) of rows that are left out together.
     :param learns_baseline: what learns a baseline for the transformed target.
     """
-    scales, starts = list(_SCALES), {}
-    if len(x) > CHOOSING:
+    draws, proposals = draws_and_proposals(len(x), _DRAWS, _PROPOSALS, _FEWEST_DRAWS)
+    if len(x) <= CHOOSING:
+        tables = _every(x, y, draws, proposals)
+    else:
         rows = chosen_rows(len(x))
-        members = _learned(x[rows], y[rows], scales, 8, 48, {})
+        few = _every(x[rows], y[rows], 8, 48)
+        members = [*few.values()]
         shares = stacked(members, y[rows], ~y[rows].isnan(), groups_by_size(groups[rows])).shares
         least = max(_SHARE, 0.5 * max(shares))
-        starts = {scale: member.modes[0] for scale, member in zip(scales, members, strict=True)}
-        scales = [scale for scale, share in zip(scales, shares, strict=True) if share >= least]
-    draws, proposals = draws_and_proposals(len(x), _DRAWS, _PROPOSALS, _FEWEST_DRAWS)
-    tables = _learned(x, y, scales, draws, proposals, starts)
-    return [*tables] if learns_baseline is None else [*tables, _with_baseline(x, y, learns_baseline)]
+        starts = {form: member.modes[0] for form, member in few.items()}
+        forms = [form for form, share in zip(few, shares, strict=True) if share >= least]
+        tables = _learned(x, y, forms, draws, proposals, starts)
+    return [*tables.values()] + ([] if learns_baseline is None else [_with_baseline(x, y, learns_baseline)])
 
 
 def _with_baseline(x: Tensor, y: Tensor, learns_baseline: LearnsBaseline) -> BankMember:
@@ -69,15 +82,24 @@ def draws_and_proposals(num_rows: int, draws: int, proposals: int, fewest_draws:
     return max(fewest_draws, int(draws * work**0.5)), max(_FEWEST_PROPOSALS, int(proposals * work))
 
 
+def _every(x: Tensor, y: Tensor, draws: int, proposals: int) -> dict[Form, TableMember]:
+    """Members of all forms; smooth ones where there are lengthscales of all inputs, and little noise."""
+    found = _learned(x, y, _FORMS, draws, proposals, {})
+    first = found[_FORMS[0]]
+    if first.has_lengthscales and first.rows.x.shape[1] and first.modes[0][-1] <= math.log(_MOST_NOISE):
+        found |= _learned(x, y, _SMOOTH, draws, proposals, {})
+    return found
+
+
 def _learned(
-    x: Tensor, y: Tensor, scales: list[Scale], draws: int, proposals: int, starts: dict[Scale, Floats]
-) -> list[TableMember]:
-    starts, members = dict(starts), []
-    rows = {kind: TableRows(InputScale(x, kind), x) for kind in dict(scales)}
+    x: Tensor, y: Tensor, forms: Sequence[Form], draws: int, proposals: int, starts: dict[Form, Floats]
+) -> dict[Form, TableMember]:
+    starts, found = dict(starts), {}
+    rows = {inputs: TableRows(InputScale(x, inputs), x) for inputs in {form.inputs: None for form in forms}}
     targets = {is_transformed: ColumnScale(y, is_transformed) for is_transformed in (False, True)}
-    for kind, is_transformed in scales:
-        member, start = TableMember(rows[kind], targets[is_transformed], y), starts.get((kind, is_transformed))
+    for form in forms:
+        kind, start = SmoothMember if form.is_smooth else TableMember, starts.get(form)
+        found[form] = member = kind(rows[form.inputs], targets[form.is_transformed], y)
         member.learn(None if start is None else [start], draws, proposals)
-        starts.setdefault((kind, True), member.modes[0])
-        members.append(member)
-    return members
+        starts.setdefault(form._replace(is_transformed=True), member.modes[0])
+    return found

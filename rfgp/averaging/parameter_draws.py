@@ -66,6 +66,32 @@ def most_probable(posterior: LogPosterior, start: Floats, most_steps: int = 100)
     return Mode(found.x, float(found.fun))
 
 
+class Near:
+    """A density by steps from known parameters (p,), in units of what is not known of them.
+
+    Steps beyond the bounds of the parameters end there.
+
+    :param posterior: the density.
+    :param known: the parameters.
+    :param root: a root (p, p) of their covariance.
+    """
+
+    def __init__(self, posterior: LogPosterior, known: Floats, root: Floats) -> None:
+        self.posterior, self.known, self.root = posterior, known, root
+        self.low, self.high = np.transpose(posterior.bounds)
+        self.bounds = [(-math.inf, math.inf)] * len(known)
+
+    def moved(self, vectors: Floats, step: Floats) -> Floats:
+        """Parameters (..., p) that are moved by a step."""
+        return np.clip(vectors + self.root @ step, self.low, self.high)
+
+    def loss(self, vector: Floats, has_gradient: bool = True) -> tuple[float, Floats]:
+        """Minus the log density and its gradient."""
+        moved = self.moved(self.known, vector)
+        value, gradient = self.posterior.loss(moved, has_gradient)
+        return value, np.where((moved > self.low) & (moved < self.high), gradient, 0.0) @ self.root
+
+
 class ParameterDraws(NamedTuple):
     """Draws (S, p) of the parameters, the mode among them or not, and a root (p, p) of their normal covariance."""
 
