@@ -49,16 +49,17 @@ class PriorFunctions:
             frequencies.append(waves * part.inverse)
             each = len(waves) // max(len(part.weight), 1)
             squares.append(part.weight.repeat_interleave(each) / max(each, 1))
-        self.frequency, self.amplitude = torch.cat(frequencies), torch.cat(squares).double().sqrt()
-        self.slope = math.sqrt(linear / max(dim, 1))
-        shape = 2 * len(self.amplitude) + dim + 1, num_functions
-        self.weights = torch.randn(*shape, generator=generator, dtype=torch.float64)
+        self.frequency, amplitude = torch.cat(frequencies), torch.cat(squares).double().sqrt().unsqueeze(-1)
+        counts = [len(amplitude), len(amplitude), dim, 1]
+        normal = torch.randn(sum(counts), num_functions, generator=generator, dtype=torch.float64)
+        cosines, sines, slopes, self.constants = normal.split(counts)
+        self.cosines, self.sines = amplitude * cosines, amplitude * sines
+        self.slopes = math.sqrt(linear / max(dim, 1)) * slopes
 
     def __call__(self, x: Tensor) -> Tensor:
         """Values (M, S) at scaled inputs (M, d)."""
         phase = x @ self.frequency.mT
-        waves = [self.amplitude * phase.cos(), self.amplitude * phase.sin()]
-        return torch.cat([*waves, self.slope * x, torch.ones_like(x[:, :1])], dim=-1) @ self.weights
+        return phase.cos() @ self.cosines + phase.sin_() @ self.sines + (x @ self.slopes + self.constants)
 
 
 class ConditionedKernel(NamedTuple):

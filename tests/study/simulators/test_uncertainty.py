@@ -67,14 +67,14 @@ def test_predictions_are_those_of_runs_that_were_not_seen(study):
     assert ((error.abs() < 3.0 * std).double().mean(0) > 0.95).all()
 
 
-def test_left_out_runs_are_those_of_averages_without_them():
+def test_left_out_runs_are_those_of_averages_without_them(small_defaults):
     """In the order of the runs, in their units, and each by an average that has never seen it."""
     x, y = (torch.from_numpy(part.to_numpy(copy=True)) for part in table(12))
     emulator = Emulator(x, y[:, :1], torch.Generator().manual_seed(0))
     emulator.generator.manual_seed(1)
     mean, variance = emulator.left_out()
     (average,), (rows,) = emulator.averages, emulator.rows
-    for fold in torch.randperm(12, generator=torch.Generator().manual_seed(1)).chunk(10):
+    for fold in torch.randperm(12, generator=torch.Generator().manual_seed(1)).chunk(4):
         found = average.without(fold).predictive(emulator._scaled(x)[rows[fold]])
         torch.testing.assert_close(mean[rows[fold], 0], emulator.offset + emulator.unit * found.mean)
         torch.testing.assert_close(variance[rows[fold], 0], emulator.unit.square() * found.variance)
@@ -310,7 +310,7 @@ def test_files_and_the_command(small_defaults, tmp_path, capsys, monkeypatch):
         (lambda x, y: (x.to_numpy(), y, {"width": "uniform(0, 1)"}), "a distribution for each of the 3 columns"),
     ],
 )
-def test_what_is_refused(change, words):
+def test_what_is_refused(small_defaults, change, words):
     with pytest.raises(ValueError, match=words.replace("?", r"\?")):
         rfgp.study.uncertainty(*change(*table(20)))
 
