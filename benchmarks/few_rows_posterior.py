@@ -116,7 +116,7 @@ def covered(rows: int, inputs: int, seed: int) -> float:
     kernel = TableKernel(x, x[:, 0], fixed_matrices(x, x), has_lengthscales=True)
     others = random.normal(kernel.center[inputs:], kernel.width[inputs:] / 2.0)
     vector = np.r_[0.5 * random.standard_t(3.0, size=inputs), others[:-1], math.log(0.05)]
-    total = kernel.matrix(vector, x, x, kernel.fixed) + 0.05 * torch.eye(len(x), dtype=torch.float64)
+    total = kernel.of_rows(vector)[0] + 0.05 * torch.eye(len(x), dtype=torch.float64)
     y = torch.linalg.cholesky(total) @ torch.randn(len(x), generator=generator, dtype=torch.float64)
     probability = AveragedGP(x[:rows], y[:rows]).predictive(x[rows:]).cdf(y[rows:])
     return float(((probability > 0.025) & (probability < 0.975)).double().mean())

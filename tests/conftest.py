@@ -96,6 +96,7 @@ def _default_dtype_stays():
 @pytest.fixture
 def small_defaults(monkeypatch):
     """Few evaluations and draws where none are given, for tests that do not look at what is learned from them."""
+    from rfgp.averaging import averaged_classifier, one_target
     from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
     from rfgp.study.simulators import emulator, study
     from rfgp.training import fit
@@ -104,7 +105,11 @@ def small_defaults(monkeypatch):
         monkeypatch.setitem(function.__kwdefaults__, "max_evaluations", 12)
     for name, count in (("_NUM_FUNCTIONS", 32), ("_NUM_POINTS", 128), ("_NUM_DRAWS", 512)):
         monkeypatch.setattr(study, name, count)
-    monkeypatch.setattr(emulator, "_NUM_PARAMETERS", 3)
+    for name, count in (("_NUM_PARAMETERS", 3), ("_NUM_FOLDS", 4)):
+        monkeypatch.setattr(emulator, name, count)
+    for learner in (one_target, averaged_classifier):
+        monkeypatch.setattr(learner, "_DRAWS", 8)
+        monkeypatch.setattr(learner, "_PROPOSALS", 32)
 
 
 @pytest.fixture

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any, Self
@@ -19,9 +21,9 @@ from .member import Functions, Member, Moments, equal_rows, groups_by_size, grou
 from .mixture import Mixture, MixtureComponent, QuantileCurves, Tail
 from .one_target import members_of_one
 from .several_targets import members_of_several
-from .stacking import stacked
+from .stacking import LogScores, mixed, resolutions, stacked
 
-_GROUPS, _EDGE = 8, 1e-6
+_GROUPS, _EDGE, _SMALLEST = 8, 1e-6, 1e-300
 _BLOCK = 2000
 """Predictions are made for so many rows at once."""
 
@@ -32,7 +34,8 @@ class AveragedGP(FittedRows):
     .. math:: p(y | x) = \sum_k w_k \frac1S \sum_s p_k(y | x, \theta_{ks})
 
     For one target there are four members k: of standardized inputs or half ranks, and of the target as it is or by the
-    transform of Yeo and Johnson. Parameters :math:`\theta_{ks}` are draws from their posterior. Several targets share a
+    transform of Yeo and Johnson. A fifth has the kernel of smooth functions, with effects of single inputs. Parameters
+    :math:`\theta_{ks}` are draws from their posterior. Several targets share a
     bank of kernels on three scales of the inputs: members have the targets, transformed or not, or their principal
     components. One more has what a baseline leaves over. The degrees of freedom of the tails and the weights of each
     target are those of the largest density of left-out rows; equal inputs are left out together.
@@ -57,8 +60,6 @@ class AveragedGP(FittedRows):
     members: list[Member[Any]]
     tails: list[Tail]
     weights: Tensor
-    left_out_log_density: Tensor
-    """The log densities of the training targets, each by all rows that have other inputs; NaN of missing ones."""
 
     @torch.no_grad()
     def __init__(self, x: Tensor, y: Tensor, learns_baseline: LearnsBaseline | None = None) -> None:
@@ -107,6 +108,18 @@ class AveragedGP(FittedRows):
         self._stack(members, every, torch.cat([self.y, y]), torch.cat([self.targets, new]))
         return self
 
+    @functools.cached_property
+    def left_out_log_density(self) -> Tensor:
+        """The log densities of the training targets, each by all rows that have other inputs; NaN of missing ones.
+
+        Those of rounded targets are means over what is rounded to them.
+        """
+        known, groups = ~self.y.reshape(self.targets.shape).isnan(), groups_by_size(equal_rows(self.x))
+        resolution = resolutions(torch.where(known, self.targets, torch.nan))
+        pairs = zip(self.members, self.tails, strict=True)
+        logs = [LogScores(one.left_out(groups), one.target, self.targets, resolution)(tail) for one, tail in pairs]
+        return mixed(torch.stack(logs), self.weights, known).reshape(self.y.shape)
+
     @property
     def limits(self) -> tuple[Tensor, Tensor]:
         """The ranges of the targets, and half of them on both sides: lower and upper ends (T,)."""
@@ -135,8 +148,11 @@ class AveragedGP(FittedRows):
     @torch.no_grad()
     def function(self, x: Tensor) -> Mixture:
         """The distributions of the functions without noise at inputs (M, d), each alone."""
-        normal = [Tail(torch.full_like(tail.degrees, math.inf)) for tail in self.tails]
-        return self._mixture(self._moments(self._inputs(x), has_noise=False), normal)
+        return self._mixture(self._moments(self._inputs(x), has_noise=False), self._normal_tails)
+
+    @property
+    def _normal_tails(self) -> list[Tail]:
+        return [Tail(torch.full_like(tail.degrees, math.inf)) for tail in self.tails]
 
     @torch.no_grad()
     def draw_functions(self, num_functions: int, generator: Generator | None = None) -> list[Functions]:
@@ -146,10 +162,89 @@ class AveragedGP(FittedRows):
         """
         num_functions = checks.positive_integer("num_functions", num_functions)
         generator = checks.generator(generator)
-        counts, shares = [member.num_draws for member in self.members], self.weights.mean(1).tolist()
-        chosen = _chosen_draws(shares, counts, min(_GROUPS, num_functions))
-        each = -(-num_functions // len(chosen))
-        return [self.members[member].draw_functions(place, each, generator) for member, place in chosen]
+        chosen = enumerate(self._chosen_draws(min(_GROUPS, num_functions), 0.0))
+        processes = [self._alone(number, [place]) for number, places in chosen for place in places]
+        each = -(-num_functions // len(processes))
+        return [process._drawn(each, generator) for process in processes]
+
+    def _drawn(self, num_functions: int, generator: Generator | None) -> Functions:
+        """Those of the first member; the mean of a transformed target is not that of its transform."""
+        (member, *_), functions = self.members, self.members[0].draw_functions(num_functions, generator)
+        if member.target.is_linear:
+            return functions
+
+        def values(x: Tensor) -> Tensor:
+            found = functions(x)
+            found[:, 0] = self.function(x).mean.reshape(len(x), -1)
+            return found
+
+        return values
+
+    def _alone(self, number: int, places: Sequence[int]) -> Self:
+        """One of the members, with some of the draws of its parameters."""
+        twin = copy.copy(self)
+        twin.members, twin.tails = [self.members[number].of_draws(places)], [self.tails[number]]
+        twin.weights = torch.ones_like(self.weights[:1])
+        return twin
+
+    def single_draws(self, count: int) -> list[Self]:
+        """Averages of one member and one draw of its parameters, at most so many, that stand for all by equal weight.
+
+        Members with less than half of the weight of such a draw have none.
+
+        >>> x = torch.linspace(0.0, 6.0, 12, dtype=torch.float64).unsqueeze(-1)
+        >>> [process.members[0].num_draws for process in AveragedGP(x, x[:, 0].sin()).single_draws(3)]
+        [1, 1, 1]
+        """
+        chosen = enumerate(self._chosen_draws(checks.positive_integer("count", count), 0.5))
+        return [self._alone(number, [place]) for number, places in chosen for place in places]
+
+    def thinned(self, count: int) -> Self:
+        """The average of these single draws.
+
+        >>> x = torch.linspace(0.0, 6.0, 12, dtype=torch.float64).unsqueeze(-1)
+        >>> sum(member.num_draws for member in AveragedGP(x, x[:, 0].sin()).thinned(3).members)
+        3
+        """
+        places, twin = self._chosen_draws(checks.positive_integer("count", count), 0.5), copy.copy(self)
+        parts = [self._alone(number, some) for number, some in enumerate(places) if some]
+        twin.members, twin.tails = [part.members[0] for part in parts], [part.tails[0] for part in parts]
+        weights = torch.tensor([float(len(some)) for some in places if some], dtype=self.weights.dtype)
+        twin.weights = (weights / weights.sum()).unsqueeze(-1) * torch.ones_like(self.weights[:1])
+        return twin
+
+    def _chosen_draws(self, count: int, least: float) -> list[list[int]]:
+        """For each member the draws that stand for all; none for a member of less than the least of their weight."""
+        shares = self.weights.mean(1)
+        shares = torch.where(shares >= (least / count * shares.sum()).clamp_max(shares.max()), shares, 0.0)
+        return _chosen_draws(shares.tolist(), [member.num_draws for member in self.members], count)
+
+    @torch.no_grad()
+    def without(self, rows: Tensor) -> Self:
+        """An average that has never seen some of the rows: parameters are learned anew, near those that are known.
+
+        Scales, tails and weights of members stay.
+
+        :param rows: the numbers of these rows, (M,).
+        :raises ValueError: for numbers of no row, or of all.
+
+        >>> x = torch.linspace(0.0, 6.0, 12, dtype=torch.float64).unsqueeze(-1)
+        >>> len(AveragedGP(x, x[:, 0].sin()).without(torch.tensor([0, 5])).y)
+        10
+        """
+        rows, is_kept = checks.integers(rows, "rows"), torch.ones(len(self.y), dtype=torch.bool)
+        if bool(((rows < 0) | (rows >= len(is_kept))).any()):
+            raise ValueError(f"expected numbers of rows from 0 to {len(is_kept) - 1}, got {rows.tolist()}")
+        is_kept[rows.long()] = False
+        kept = is_kept.nonzero().flatten()
+        if not len(kept):
+            raise ValueError(f"expected some of {len(is_kept)} rows, got all of them; keep some")
+        twin, inputs = copy.copy(self), self.x[kept]
+        by_rows = {id(member.rows): member.rows.with_inputs(inputs) for member in self.members}
+        twin.members = [member.of_some(by_rows[id(member.rows)], kept) for member in self.members]
+        twin.x, twin.y, twin.targets = inputs, self.y[kept], self.targets[kept]
+        vars(twin).pop("left_out_log_density", None)
+        return twin
 
     def leave_one_out(self, x: Tensor, y: Tensor) -> Mixture:
         """The distributions of the targets that were fitted, each by all other rows; a ValueError for other rows."""
@@ -167,22 +262,25 @@ class AveragedGP(FittedRows):
         return self._mixture([member.left_out(several) for member in self.members], self.tails)
 
     @torch.no_grad()
-    def covariance(self, x: Tensor) -> Tensor:
+    def covariance(self, x: Tensor, has_noise: bool = True) -> Tensor:
         """The covariance between rows of new targets at inputs (M, d): (M, M), or (T, M, M) of several targets.
 
         That of a member with a transformed target has the correlations on its scale, and the variances of the target.
+
+        :param has_noise: whether it is that of targets, or of the functions without noise.
         """
-        x = self._inputs(x)
-        moments = self._moments(x)
-        found = self._covariances(x, moments, self._mixture(moments, self.tails))
+        x, tails = self._inputs(x), self.tails if checks.flag("has_noise", has_noise) else self._normal_tails
+        moments = self._moments(x, has_noise)
+        found = self._covariances(x, moments, self._mixture(moments, tails), has_noise)
         return found if self.has_outputs else found[0]
 
-    def _covariances(self, x: Tensor, moments: Sequence[Moments], marginal: Mixture) -> Tensor:
+    def _covariances(self, x: Tensor, moments: Sequence[Moments], marginal: Mixture, has_noise: bool = True) -> Tensor:
         """Those of all targets, (T, M, M), with what members predict and the mixture of that."""
+        tails = self.tails if has_noise else self._normal_tails
         low, high = self.limits
         center = 0.5 * (low + high)
         means = marginal.mean.reshape(len(x), -1) - center
-        joints = [member.joint(x) for member in self.members]
+        joints = [member.joint(x, has_noise) for member in self.members]
         found = []
         for number in range(means.shape[1]):
             total, columns = x.new_zeros(len(x), len(x)), torch.tensor([number])
@@ -191,11 +289,11 @@ class AveragedGP(FittedRows):
                 share = float(self.weights[k, number]) / member.num_draws
                 if not share:
                     continue
-                component = MixtureComponent(moments[k], member.target, self.tails[k]).of(columns)
+                component = MixtureComponent(moments[k], member.target, tails[k]).of(columns)
                 for place, joint in enumerate(joints[k](number)):
                     first, second = (part[:, 0] for part in component.of_draw(place).about(*ends))
                     apart, std = first - means[:, number], (second - first.square()).clamp_min(0.0).sqrt()
-                    root = std / joint.covariance.diagonal().sqrt()
+                    root = std / joint.covariance.diagonal().clamp_min(_SMALLEST).sqrt()
                     total += share * (joint.covariance * torch.outer(root, root) + torch.outer(apart, apart))
             found.append(total)
         return torch.stack(found)
@@ -252,10 +350,13 @@ def _checked(x: Tensor, y: Tensor, like: AveragedGP | None = None) -> tuple[Tens
     return x, y
 
 
-def _chosen_draws(weights: Sequence[float], counts: Sequence[int], most: int) -> list[tuple[int, int]]:
-    """Members, and draws of their parameters, that stand for all with equal weight: at most so many."""
+def _chosen_draws(weights: Sequence[float], counts: Sequence[int], most: int) -> list[list[int]]:
+    """For each member the draws of its parameters that stand for all with equal weight: at most so many of all."""
     pairs = [(member, place) for member, count in enumerate(counts) for place in range(count)]
     shares = torch.tensor([weights[member] / counts[member] for member, _ in pairs], dtype=torch.float64).cumsum(0)
     count = min(most, len(pairs))
-    levels = (torch.arange(count, dtype=torch.float64) + 0.5) / count
-    return [pairs[number] for number in torch.searchsorted(shares, levels).clamp_max(len(pairs) - 1).tolist()]
+    levels = float(shares[-1]) * (torch.arange(count, dtype=torch.float64) + 0.5) / count
+    found: list[list[int]] = [[] for _ in counts]
+    for number in torch.searchsorted(shares, levels).clamp_max(len(pairs) - 1).tolist():
+        found[pairs[number][0]].append(pairs[number][1])
+    return found

@@ -157,8 +157,8 @@ class BankMember(Member[KernelBank]):
             first, variance = first @ self.rotation.mT, variance @ self.rotation.square().mT
         return Moments((base + self.unit * first).unsqueeze(0), (self.unit.square() * variance).unsqueeze(0))
 
-    def joint(self, x: Tensor) -> Callable[[int], list[JointNormal]]:
-        new, moments, found = self.rows.scale(x), self.predict(x), list(self._each())
+    def joint(self, x: Tensor, has_noise: bool = True) -> Callable[[int], list[JointNormal]]:
+        new, moments, found = self.rows.scale(x), self.predict(x, has_noise), list(self._each())
         crosses = self._crosses(new)
         priors = dict(zip(crosses, kernels(new, new, [self.rows.shapes[k] for k in crosses]), strict=True))
         amounts = x.new_zeros(len(found), self.y.shape[1])  # weights times scales
@@ -186,12 +186,15 @@ class BankMember(Member[KernelBank]):
                 if bool(own.any()):
                     reduction = (amount[own] @ precisions[own]).sqrt().unsqueeze(-1) * cross
                     total += amount[own].sum() * priors[shape] - reduction.mT @ reduction
-            total.diagonal().add_(amount @ ratios)
+            total.diagonal().add_(amount @ ratios if has_noise else 0.0)
             return [JointNormal(moments.mean[0, :, number], self.unit[number].square() * total)]
 
         return of_target
 
-    def draw_functions(self, place: int, num_functions: int, generator: Generator | None) -> Functions:
+    def of_draws(self, places: Sequence[int]) -> BankMember:
+        return self
+
+    def draw_functions(self, num_functions: int, generator: Generator | None) -> Functions:
         chosen = torch.multinomial(self.weights.mT, 1, generator=generator).flatten()
         numbers = chosen.unique().tolist()
         groups = [(chosen == number).nonzero().flatten() for number in numbers]
@@ -224,6 +227,11 @@ class BankMember(Member[KernelBank]):
     def with_rows(self, rows: KernelBank, x: Tensor, y: Tensor) -> BankMember:
         twin, base = copy.copy(self), self._baseline(x).expand(y.shape)
         twin._condition(rows, torch.cat([self.scaled, self.target.forward(y)]), torch.cat([self.base, base]))
+        return twin
+
+    def of_some(self, rows: KernelBank, kept: Tensor) -> BankMember:
+        twin = copy.copy(self)
+        twin._condition(rows, self.scaled[kept], self.base[kept])
         return twin
 
 

@@ -13,13 +13,14 @@ _JOINT_WAVES, _SINGLE_WAVES = 256, 48
 
 
 class MaternPart(NamedTuple):
-    """A Matern kernel times a weight: of all inputs together, or the mean of those of single inputs.
+    """A Matern kernel times a weight: of all inputs together, or the sum of those of single inputs.
 
-    :param smoothness: 1/2 or 5/2.
+    :param weight: that of all inputs together, (1,), or of single ones, (d,).
+    :param smoothness: 1/2, 5/2, or infinity for the RBF kernel.
     :param inverse: inverse lengthscales, (d,).
     """
 
-    weight: float
+    weight: Tensor
     smoothness: float
     inverse: Tensor
     is_additive: bool = False
@@ -46,17 +47,19 @@ class PriorFunctions:
             else:
                 waves = matern_frequencies(_JOINT_WAVES, dim, generator, part.smoothness)
             frequencies.append(waves * part.inverse)
-            squares.append(torch.full((len(waves),), part.weight / max(len(waves), 1)))
-        self.frequency, self.amplitude = torch.cat(frequencies), torch.cat(squares).double().sqrt()
-        self.slope = math.sqrt(linear / max(dim, 1))
-        shape = 2 * len(self.amplitude) + dim + 1, num_functions
-        self.weights = torch.randn(*shape, generator=generator, dtype=torch.float64)
+            each = len(waves) // max(len(part.weight), 1)
+            squares.append(part.weight.repeat_interleave(each) / max(each, 1))
+        self.frequency, amplitude = torch.cat(frequencies), torch.cat(squares).double().sqrt().unsqueeze(-1)
+        counts = [len(amplitude), len(amplitude), dim, 1]
+        normal = torch.randn(sum(counts), num_functions, generator=generator, dtype=torch.float64)
+        cosines, sines, slopes, self.constants = normal.split(counts)
+        self.cosines, self.sines = amplitude * cosines, amplitude * sines
+        self.slopes = math.sqrt(linear / max(dim, 1)) * slopes
 
     def __call__(self, x: Tensor) -> Tensor:
         """Values (M, S) at scaled inputs (M, d)."""
         phase = x @ self.frequency.mT
-        waves = [self.amplitude * phase.cos(), self.amplitude * phase.sin()]
-        return torch.cat([*waves, self.slope * x, torch.ones_like(x[:, :1])], dim=-1) @ self.weights
+        return phase.cos() @ self.cosines + phase.sin_() @ self.sines + (x @ self.slopes + self.constants)
 
 
 class ConditionedKernel(NamedTuple):
@@ -106,7 +109,9 @@ class DrawnFunctions:
 
 def matern_frequencies(count: int, dim: int, generator: Generator | None, smoothness: float = 2.5) -> Tensor:
     """Draws (count, d) from the spectral density of a Matern kernel with lengthscales of one."""
-    degrees = round(2.0 * smoothness)
     normal = torch.randn(count, dim, generator=generator, dtype=torch.float64)
+    if math.isinf(smoothness):
+        return normal
+    degrees = round(2.0 * smoothness)
     square = torch.randn(count, degrees, generator=generator, dtype=torch.float64).square().sum(-1, keepdim=True)
     return normal * math.sqrt(degrees) / square.sqrt()

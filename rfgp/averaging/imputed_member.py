@@ -35,13 +35,16 @@ class ImputedMember(Member[MemberRows]):
     def predict(self, x: Tensor, has_noise: bool = True) -> Moments:
         return self._joined([member.predict(x, has_noise) for member in self.members])
 
-    def joint(self, x: Tensor) -> Callable[[int], Iterator[JointNormal]]:
-        parts = [member.joint(x) for member in self.members]
+    def joint(self, x: Tensor, has_noise: bool = True) -> Callable[[int], Iterator[JointNormal]]:
+        parts = [member.joint(x, has_noise) for member in self.members]
         return lambda number: (found for of_target in parts for found in of_target(number))
 
-    def draw_functions(self, place: int, num_functions: int, generator: Generator | None) -> Functions:
-        number, place = divmod(place, self.members[0].num_draws)
-        return self.members[number].draw_functions(place, num_functions, generator)
+    def draw_functions(self, num_functions: int, generator: Generator | None) -> Functions:
+        return self.members[0].draw_functions(num_functions, generator)
+
+    def of_draws(self, places: Sequence[int]) -> ImputedMember:
+        pairs = [divmod(place, self.members[0].num_draws) for place in places]
+        return ImputedMember([self.members[number].of_draws([place]) for number, place in pairs])
 
     def log_evidence(self) -> float:
         return sum(member.log_evidence() for member in self.members) / len(self.members)
@@ -51,3 +54,6 @@ class ImputedMember(Member[MemberRows]):
 
     def with_rows(self, rows: MemberRows, x: Tensor, y: Tensor) -> ImputedMember:
         return ImputedMember([member.with_rows(rows, x, y) for member in self.members])
+
+    def of_some(self, rows: MemberRows, kept: Tensor) -> ImputedMember:
+        return ImputedMember([member.of_some(rows, kept) for member in self.members])

@@ -117,7 +117,8 @@ class KernelBank(MemberRows):
         for part, weight in wanted.parts:
             length = part.length if part.is_additive else part.length * math.sqrt(dim)
             inverse = torch.full((dim,), 1.0 / length, dtype=torch.float64)
-            parts.append(MaternPart(weight, part.smoothness, inverse, part.is_additive))
+            weights = torch.full((dim,), weight / dim) if part.is_additive else torch.tensor([weight])
+            parts.append(MaternPart(weights.double(), part.smoothness, inverse, part.is_additive))
         scale = scales(precision, vectors.mT @ y)
         prior = PriorFunctions(dim, wanted.linear, parts, num_functions * y.shape[1], generator)
         return DrawnFunctions(prior, ConditionedKernel(self.x, y, float(RATIOS[ratio]), solve, cross, scale), generator)

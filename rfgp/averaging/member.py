@@ -67,12 +67,16 @@ class Member(abc.ABC, Generic[MemberRowsT]):
         """New targets at inputs (M, d), or the functions there."""
 
     @abc.abstractmethod
-    def joint(self, x: Tensor) -> Callable[[int], Iterable[JointNormal]]:
+    def joint(self, x: Tensor, has_noise: bool = True) -> Callable[[int], Iterable[JointNormal]]:
         """Of one of the targets, by its number: the distribution at inputs (M, d) for each draw of the parameters."""
 
     @abc.abstractmethod
-    def draw_functions(self, place: int, num_functions: int, generator: Generator | None) -> Functions:
-        """Functions drawn from the posterior, for one draw of the parameters."""
+    def draw_functions(self, num_functions: int, generator: Generator | None) -> Functions:
+        """Functions drawn from the posterior, for the first draw of the parameters."""
+
+    @abc.abstractmethod
+    def of_draws(self, places: Sequence[int]) -> Self:
+        """The same with some of the draws of the parameters."""
 
     @abc.abstractmethod
     def log_evidence(self) -> float:
@@ -89,6 +93,14 @@ class Member(abc.ABC, Generic[MemberRowsT]):
         :param rows: all inputs, those that were there first.
         :param x: the new inputs (M, d).
         :param y: their targets (M, T).
+        """
+
+    @abc.abstractmethod
+    def of_some(self, rows: MemberRowsT, kept: Tensor) -> Self:
+        """The same scales with some of the rows, from which the parameters are learned anew.
+
+        :param rows: the inputs that are kept.
+        :param kept: the numbers (M,) of these rows.
         """
 
 

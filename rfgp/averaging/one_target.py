@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,11 +15,20 @@ from .input_scale import InputScale, Kind
 from .kernel_bank import SHAPES, KernelBank
 from .member import Member, groups_by_size
 from .stacking import stacked
-from .table_member import TableMember, TableRows
+from .table_member import SmoothMember, TableMember, TableRows
 
-Scale = tuple[Kind, bool]
-_SCALES: tuple[Scale, ...] = (("values", False), ("half ranks", False), ("values", True), ("half ranks", True))
-"""What inputs become, and whether the target is transformed."""
+
+class Form(NamedTuple):
+    """What inputs become, whether the target is transformed, and whether the kernel is that of smooth functions."""
+
+    inputs: Kind
+    is_transformed: bool = False
+    is_smooth: bool = False
+
+
+_FORMS = [Form("values"), Form("half ranks"), Form("values", True), Form("half ranks", True)]
+_SMOOTH, _MOST_NOISE = [Form("values", False, True), Form("values", True, True)], 0.05
+"""Noise of a larger share of the variance hides whether a function is smooth."""
 CHOOSING, CHOSEN_BY = 400, 300
 """From how many rows on members are chosen first, and by how many rows."""
 _DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS = 24, 200, 8, 32
@@ -29,22 +40,23 @@ _SHARE, _MOST_SHAPES = 0.25, 3
 def members_of_one(x: Tensor, y: Tensor, groups: Tensor, learns_baseline: LearnsBaseline | None) -> list[Member[Any]]:
     """Members for inputs (N, d) and a target (N, 1).
 
-    Of more than 400 rows, 300 choose the scales: those with at least a quarter of the weight, or half of the largest.
+    Of more than 400 rows, 300 choose the forms: those with at least a quarter of the weight, or half of the largest.
     Parameters are learned from at most 1,000.
 
     :param groups: numbers (N,) of rows that are left out together.
     :param learns_baseline: what learns a baseline for the transformed target.
     """
-    scales, few = list(_SCALES), dict[Scale, TableMember]()
-    if len(x) > CHOOSING:
+    draws, proposals = draws_and_proposals(len(x), _DRAWS, _PROPOSALS, _FEWEST_DRAWS)
+    if len(x) <= CHOOSING:
+        tables = _every(x, y, draws, proposals)
+    else:
         rows = chosen_rows(len(x))
-        few = _learned(x[rows], y[rows], scales, 8, 48, few)
+        few = _every(x[rows], y[rows], 8, 48)
         shares = stacked([*few.values()], y[rows], ~y[rows].isnan(), groups_by_size(groups[rows])).shares
         least = max(_SHARE, 0.5 * max(shares))
-        scales = [scale for scale, share in zip(scales, shares, strict=True) if share >= least]
-    draws, proposals = draws_and_proposals(len(x), _DRAWS, _PROPOSALS, _FEWEST_DRAWS)
-    tables = [*_learned(x, y, scales, draws, proposals, few).values()]
-    return [*tables] if learns_baseline is None else [*tables, _with_baseline(x, y, learns_baseline)]
+        forms = [form for form, share in zip(few, shares, strict=True) if share >= least]
+        tables = _learned(x, y, forms, draws, proposals, few)
+    return [*tables.values()] + ([] if learns_baseline is None else [_with_baseline(x, y, learns_baseline)])
 
 
 def _with_baseline(x: Tensor, y: Tensor, learns_baseline: LearnsBaseline) -> BankMember:
@@ -70,16 +82,25 @@ def draws_and_proposals(num_rows: int, draws: int, proposals: int, fewest_draws:
     return max(fewest_draws, int(draws * work**0.5)), max(_FEWEST_PROPOSALS, int(proposals * work))
 
 
+def _every(x: Tensor, y: Tensor, draws: int, proposals: int) -> dict[Form, TableMember]:
+    """Members of all forms; smooth ones where there are lengthscales of all inputs, and little noise."""
+    found = _learned(x, y, _FORMS, draws, proposals, {})
+    first = found[_FORMS[0]]
+    if first.has_lengthscales and first.rows.x.shape[1] and first.modes[0][-1] <= math.log(_MOST_NOISE):
+        found |= _learned(x, y, _SMOOTH, draws, proposals, {})
+    return found
+
+
 def _learned(
-    x: Tensor, y: Tensor, scales: list[Scale], draws: int, proposals: int, few: dict[Scale, TableMember]
-) -> dict[Scale, TableMember]:
-    """Members by scale; the search begins at that of few rows, or at that of the same inputs."""
-    near, members = dict(few), {}
-    rows = {kind: TableRows(InputScale(x, kind), x) for kind in dict(scales)}
+    x: Tensor, y: Tensor, forms: Sequence[Form], draws: int, proposals: int, few: dict[Form, TableMember]
+) -> dict[Form, TableMember]:
+    """Members by form; the search begins at that of few rows, or at that of the same inputs."""
+    near, found = dict(few), {}
+    rows = {inputs: TableRows(InputScale(x, inputs), x) for inputs in {form.inputs: None for form in forms}}
     targets = {is_transformed: ColumnScale(y, is_transformed) for is_transformed in (False, True)}
-    for kind, is_transformed in scales:
-        member = TableMember(rows[kind], targets[is_transformed], y)
-        member.learn(draws, proposals, near.get((kind, is_transformed)), chosen_rows(len(x), _LEARNING))
-        near.setdefault((kind, True), member)
-        members[kind, is_transformed] = member
-    return members
+    for form in forms:
+        kind = SmoothMember if form.is_smooth else TableMember
+        found[form] = member = kind(rows[form.inputs], targets[form.is_transformed], y)
+        member.learn(draws, proposals, near.get(form), chosen_rows(len(x), _LEARNING))
+        near.setdefault(form._replace(is_transformed=True), member)
+    return found

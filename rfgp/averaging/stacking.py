@@ -43,8 +43,12 @@ def stacked(members: Sequence[Member[Any]], y: Tensor, known: Tensor, groups: Se
         densities.append(logs)
     logs = torch.stack(densities)
     weights = stacking_weights(logs)
-    mixed = (logs + weights.log().unsqueeze(1)).logsumexp(0)
-    return Stack(tails, weights, torch.where(known, mixed, torch.nan))
+    return Stack(tails, weights, mixed(logs, weights, known))
+
+
+def mixed(log_densities: Tensor, weights: Tensor, known: Tensor) -> Tensor:
+    """The log densities (N, T) of known targets under mixtures of members (K, N, T) with weights (K, T); else NaN."""
+    return torch.where(known, (log_densities + weights.log().unsqueeze(1)).logsumexp(0), torch.nan)
 
 
 def best_tail(log_densities: Callable[[Tail], Tensor], known: Tensor, least_gain: float = 0.0) -> tuple[Tail, Tensor]:

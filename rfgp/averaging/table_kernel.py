@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
+from torch import Generator, Tensor
 
-Floats = NDArray[np.float64]
+from .functions import MaternPart, PriorFunctions
+from .target_kernel import Floats, TargetKernel
 
 LENGTHS = (1.0, 0.3)
 """The lengthscales of the additive parts."""
@@ -87,7 +87,7 @@ class KernelPrior(FixedParts):
         self.width = np.r_[[np.inf] * dim, 1.0, 1.5, [2.0] * _FIXED, 2.0]
         low = np.r_[[-9.0] * dim, -8.0, [-14.0] * (1 + _FIXED), math.log(_SMALLEST)]
         high = np.r_[[5.0] * dim, 4.0, [6.0] * (1 + _FIXED), 1.5]
-        self.bounds = [*zip(low.tolist(), high.tolist(), strict=True)]
+        self.bounds: Sequence[tuple[float, float]] = [*zip(low.tolist(), high.tolist(), strict=True)]
 
     @property
     def start(self) -> Floats:
@@ -99,11 +99,6 @@ class KernelPrior(FixedParts):
     def noise(self, vector: Floats) -> float:
         """The noise variance."""
         return math.exp(vector[-1])
-
-    def parts(self, vector: Floats) -> tuple[Tensor, float, list[float]]:
-        """Inverse lengthscales (d,) and scale of the Matern part, and the scales of the fixed parts."""
-        scale = math.exp(vector[self.num_deviations + 1])
-        return self._inverse_lengths(vector), scale, self._weights(vector).tolist()
 
     def _weights(self, vector: Floats) -> Tensor:
         """The scales (F,) of the fixed parts."""
@@ -158,7 +153,7 @@ class KernelPrior(FixedParts):
         return 0.5 * float(standard @ standard) + 0.5 * (_DEGREES + 1.0) * float(np.log1p(squares).sum()), slope
 
 
-class TableKernel(KernelPrior):
+class TableKernel(KernelPrior, TargetKernel):
     """The same with targets (N,) of variance one, and what they say of the parameters.
 
     :param y: targets.
@@ -168,22 +163,18 @@ class TableKernel(KernelPrior):
         super().__init__(x, fixed, has_lengthscales)
         self.y = y
 
-    def loss(self, vector: Floats, has_gradient: bool = True) -> tuple[float, Floats]:
-        """Minus the log posterior density of the parameters up to a constant, and its gradient."""
-        total, slope = self.of_rows(vector)
-        total.diagonal().add_(self.noise(vector))
-        factor, failed = torch.linalg.cholesky_ex(total)
-        if bool(failed):
-            return math.inf, np.zeros_like(vector)
-        alpha = torch.cholesky_solve(self.y.unsqueeze(-1), factor).squeeze(-1)
-        prior, gradient = self.prior(vector)
-        value = 0.5 * float(self.y @ alpha) + float(factor.diagonal().log().sum()) + prior
-        if not has_gradient:
-            return value, gradient
-        by_matrix = torch.cholesky_inverse(factor).addr_(alpha, alpha, beta=0.5, alpha=-0.5)
-        gradient += slope(by_matrix)
-        gradient[-1] += self.noise(vector) * float(by_matrix.trace())
-        return value, gradient
+    def between(self, x: Tensor, z: Tensor) -> Callable[[Floats], Tensor]:
+        fixed = fixed_matrices(x, z)
+        return lambda vector: self.matrix(vector, x, z, fixed)
+
+    def drawn(self, vector: Floats, num_functions: int, generator: Generator | None) -> PriorFunctions:
+        inverse, scale = self._inverse_lengths(vector), math.exp(vector[self.num_deviations + 1])
+        linear, *additive = self._weights(vector).tolist()
+        dim, parts = len(inverse), [MaternPart(torch.tensor([scale], dtype=torch.float64), 2.5, inverse)]
+        for weight, length in zip(additive, LENGTHS, strict=True):
+            weights = torch.full_like(inverse, weight / max(dim, 1))
+            parts.append(MaternPart(weights, 2.5, torch.full_like(inverse, 1.0 / length), is_additive=True))
+        return PriorFunctions(dim, linear, parts, num_functions, generator)
 
 
 def _distances(x: Tensor, z: Tensor) -> Tensor:

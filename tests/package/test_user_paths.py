@@ -366,6 +366,7 @@ def few_rows():
     x, y = rows()
     model = AveragedGP(x.double(), y.double())
     assert isinstance(model.predictive(x.double()), averaging.Mixture)
+    assert len(model.single_draws(4)) == 4 and len(model.thinned(4).without(torch.arange(5)).y) == len(y) - 5
     own = ExactModel(x.double(), y.double(), GaussianLikelihood(), RBFKernel()).double()
     average = rfgp.fit(own, strategy=rfgp.training.Average(), progress=False).average
     found = average.predictive(x.double())

@@ -323,6 +323,14 @@ def line(function: Callable[..., Any], /, **kinds: Kind) -> Signature:
 
 DOUBLE = inputs(X.double())
 INPUTS_OF_TWO = tensor(X.double(), lambda v: is_real(v) and v.dim() in (1, 2) and v.shape[-1] == 3 and len(v) > 0)
+ROW_NUMBERS = tensor(
+    torch.tensor([0, 3]),
+    lambda v: (
+        not (v.is_floating_point() or v.is_complex() or v.dtype is torch.bool)
+        and bool(((v >= 0) & (v < len(Y))).all())
+        and len(v.unique()) < len(Y)
+    ),
+)
 GROUPS_OF_ALL = tensor(CLASSES, lambda v: v.shape == Y.shape)
 ANY_TARGETS = tensor(Y, lambda v: v.shape == Y.shape and not v.is_complex())
 LEVELS_OF_ROWS = tensor(
@@ -578,7 +586,10 @@ SIGNATURES = [
     line(models.WeightSpaceGP, residual=word("none", "vfe", "fitc")),
     line(averaging.AveragedGP, x=SUM_ROWS, y=VARYING),
     line(AVERAGED.predictive, x=INPUTS_OF_TWO),
-    line(AVERAGED.covariance, x=INPUTS_OF_TWO),
+    line(AVERAGED.covariance, x=INPUTS_OF_TWO, has_noise=FLAG),
+    line(AVERAGED.single_draws, count=count(3)),
+    line(AVERAGED.thinned, count=count(3)),
+    line(AVERAGED.without, rows=ROW_NUMBERS),
     line(AVERAGED.function, x=INPUTS_OF_TWO),
     line(AVERAGED.sample, x=INPUTS_OF_TWO, num_samples=count(3), generator=GENERATOR.at(_GENERATOR)),
     line(AVERAGED.draw_functions, num_functions=count(3), generator=GENERATOR.at(_GENERATOR)),

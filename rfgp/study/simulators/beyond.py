@@ -7,10 +7,12 @@ from collections.abc import Callable
 import torch
 from torch import Generator, Tensor
 
-from .process import Process
+from ...averaging import AveragedGP
 
 _INWARD = 0.1
 """How far inside the edge the slope is taken from, as a share of the range of the runs."""
+_PAIRS = 100
+"""Covariances of so many pairs of points are computed at once."""
 
 
 class Beyond:
@@ -51,11 +53,11 @@ class Beyond:
         values = functions(self.known)
         return values[: len(self.edge)] + (self.shares @ factors) * self._growth(values)
 
-    def moments(self, process: Process, scale: float) -> tuple[Tensor, Tensor]:
+    def moments(self, process: AveragedGP, scale: float) -> tuple[Tensor, Tensor]:
         """The mean and the variance (M,) of the function of a process whose deviations from its mean are scaled."""
-        known, count = self.known, len(self.edge)
-        mean, variance = process.mean(known), scale**2 * process.variance(known)
-        between = scale**2 * process.between(self.edge[self.rows], self.inner)
+        count, found = len(self.edge), process.function(self.known)
+        mean, variance = found.mean, scale**2 * found.variance
+        between = scale**2 * _between(process, self.edge[self.rows], self.inner)
         growth, edge = self._growth(mean.unsqueeze(-1)).squeeze(-1), variance[: len(self.edge)]
         of_growth, with_edge = torch.zeros_like(edge), torch.zeros_like(edge)
         of_growth[self.rows] = self.steps.square() * (edge[self.rows] + variance[count:] - 2.0 * between).clamp_min(0.0)
@@ -63,14 +65,25 @@ class Beyond:
         whole = (edge + 2.0 * with_edge + of_growth).clamp_min(0.0)
         return mean[:count] + growth, whole + self.shares.square().sum(-1) * (growth.square() + of_growth)
 
-    def covariance(self, process: Process, scale: float) -> Tensor:
+    def covariance(self, process: AveragedGP, scale: float) -> Tensor:
         """The covariance (M, M) of that function."""
         known, count = self.known, len(self.edge)
-        covariance, growth = scale**2 * process.covariance(known), self._growth(process.mean(known).unsqueeze(-1))
+        covariance = scale**2 * process.covariance(known, has_noise=False)
+        growth = self._growth(process.function(known).mean.unsqueeze(-1))
         with_known = self._growth(covariance)
         with_edge, of_growth = with_known[:, :count], self._growth(with_known.mT)
         whole = covariance[:count, :count] + with_edge + with_edge.mT + of_growth
         return whole + (self.shares @ self.shares.mT) * (growth @ growth.mT + of_growth)
+
+
+def _between(process: AveragedGP, x: Tensor, z: Tensor) -> Tensor:
+    """The covariances (M,) of the function of a process at x (M, d) and at z (M, d)."""
+    found = x.new_empty(len(x))
+    for start in range(0, len(x), _PAIRS):
+        rows = slice(start, start + _PAIRS)
+        covariance = process.covariance(torch.cat([x[rows], z[rows]]), has_noise=False)
+        found[rows] = covariance.diagonal(len(x[rows]))
+    return found
 
 
 def factors(dim: int, count: int, generator: Generator) -> Tensor:

@@ -44,7 +44,7 @@ def next_runs(emulator: Emulator, runs: Runs, count: int) -> tuple[Tensor, Tenso
     share = (emulator.inside(candidates) * success / success.sum(0)).mT
     chosen, left = [], [(covariance.diagonal(dim1=-2, dim2=-1) * share).sum(-1)]
     for _ in range(count):
-        variance = covariance.diagonal(dim1=-2, dim2=-1) + noise.unsqueeze(-1)
+        variance = covariance.diagonal(dim1=-2, dim2=-1) + noise
         gain = (success.mT * (share.unsqueeze(-1) * covariance.square()).sum(-2) / variance).sum(0)
         best = int(torch.where(is_safe, gain, -1.0).argmax())
         column = covariance[..., best]

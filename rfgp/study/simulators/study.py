@@ -53,7 +53,7 @@ class UncertaintyStudy(Findings):
     :param next_inputs: the runs to do next, (5, d).
     :param model_std: what the model does not know, as a standard deviation of each output, before these runs and after
         each, (6, T).
-    :param emulator: the exact processes of the outputs.
+    :param emulator: the averages of exact processes of the outputs.
     """
 
     emulator: Emulator
@@ -110,12 +110,12 @@ def uncertainty(
 
     .. math:: y_t = f_t(x), \qquad S_k = \frac{\mathrm{Var}\, E[f(X) \mid X_k]}{\mathrm{Var}\, f(X)}
 
-    Each output has an exact Gaussian process, whose kernel, RBF or Matern-5/2 with effects of single inputs, has the
-    largest evidence; its parameters are drawn from their posterior. Every run is predicted by others, from which the
-    parameters are learned anew. The posterior is widened until 95 % of new runs are expected in their intervals. Beyond
-    the runs functions go on as at their edge, by a factor that is not known. Runs without an output have failed:
-    they are counted, a classifier of the inputs says where others are expected to fail, and runs to do next are
-    elsewhere. Where the smallest or the largest value of an output is repeated, it is a bound of all functions.
+    Each output has an average of exact Gaussian processes, :class:`rfgp.averaging.AveragedGP`, of smooth functions with
+    effects of single inputs and of others; parameters are drawn from their posterior. Every run is predicted by others,
+    from which the parameters are learned anew. The posterior is widened until 95 % of new runs are expected in their
+    intervals. Beyond the runs functions go on as at their edge, by a factor that is not known. Runs without an output
+    have failed: they are counted, a classifier of the inputs says where others are expected to fail, and runs to do
+    next are elsewhere. Where the smallest or largest value of an output is repeated, it is a bound of all functions.
 
     :param x: inputs of 10 to 2,000 runs, (N, d), a data frame or an array.
     :param y: their outputs, (N,) or (N, T), NaN where a run has none.

@@ -13,13 +13,11 @@ from scipy import stats
 
 import rfgp
 from rfgp.__main__ import main
-from rfgp.study.simulators import left_out
+from rfgp.averaging import AveragedGP
 from rfgp.study.simulators.beyond import Beyond, factors
 from rfgp.study.simulators.check import checked
 from rfgp.study.simulators.emulator import Emulator
 from rfgp.study.simulators.limits import Limits
-from rfgp.study.simulators.parameters import RunsLogPosterior, learned
-from rfgp.study.simulators.process import Parameters, Process, covariance
 from rfgp.study.simulators.runs import runs_of
 
 LOW, HIGH = np.array([1e9, 0.001, -2.0]), np.array([3e9, 0.003, 2.0])
@@ -69,34 +67,18 @@ def test_predictions_are_those_of_runs_that_were_not_seen(study):
     assert ((error.abs() < 3.0 * std).double().mean(0) > 0.95).all()
 
 
-def test_left_out_runs_are_those_of_processes_without_them(monkeypatch):
-    """Of two runs in a fold, both are predicted by the others, with parameters of which neither tells anything."""
-    monkeypatch.setattr(left_out, "_NUM_FOLDS", 6)
+def test_left_out_runs_are_those_of_averages_without_them(small_defaults):
+    """In the order of the runs, in their units, and each by an average that has never seen it."""
     x, y = (torch.from_numpy(part.to_numpy(copy=True)) for part in table(12))
     emulator = Emulator(x, y[:, :1], torch.Generator().manual_seed(0))
-    known, (process, *_) = emulator.learned[0], emulator.outputs[0]
-    mean, variance = left_out.left_out(process.x, process.y, known, torch.Generator().manual_seed(1))
-    for fold in torch.randperm(12, generator=torch.Generator().manual_seed(1)).chunk(6):
-        rest = [i for i in range(12) if i not in fold]
-        anew = known.from_other_runs(process.x[rest], process.y[rest], torch.Generator())
-        for s, vector in enumerate(anew.vectors):
-            matrix, noise = covariance(process.x, process.x, Parameters(vector), known.kind), Parameters(vector).noise
-            solved = torch.linalg.solve(matrix[rest][:, rest] + noise * torch.eye(len(rest)), matrix[rest][:, fold])
-            left = (matrix[fold][:, fold] - matrix[fold][:, rest] @ solved).diagonal() + noise
-            torch.testing.assert_close(mean[s, fold], solved.mT @ process.y[rest], rtol=1e-4, atol=1e-6)
-            torch.testing.assert_close(variance[s, fold], left, rtol=1e-3, atol=1e-8)
-
-
-def test_parameters_of_other_runs_are_the_most_probable_ones():
-    x = torch.rand(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    y = torch.sin(5.0 * x[:, 0]) + x[:, 1]
-    known = learned(x, y, 3, torch.Generator().manual_seed(0))
-    log_posterior = RunsLogPosterior(x[:36], y[:36], known.kind, torch.Generator())
-    before = np.linalg.norm(known.root.mT.numpy() @ log_posterior.loss(known.vectors[0].numpy())[1])
-    anew = known.from_other_runs(x[:36], y[:36], torch.Generator())
-    after = np.linalg.norm(known.root.mT.numpy() @ log_posterior.loss(anew.vectors[0].numpy())[1])
-    assert after < 0.1 * before
-    torch.testing.assert_close(anew.vectors - anew.vectors[0], known.vectors - known.vectors[0])
+    emulator.generator.manual_seed(1)
+    mean, variance = emulator.left_out()
+    (average,), (rows,) = emulator.averages, emulator.rows
+    for fold in torch.randperm(12, generator=torch.Generator().manual_seed(1)).chunk(4):
+        found = average.without(fold).predictive(emulator._scaled(x)[rows[fold]])
+        torch.testing.assert_close(mean[rows[fold], 0], emulator.offset + emulator.unit * found.mean)
+        torch.testing.assert_close(variance[rows[fold], 0], emulator.unit.square() * found.variance)
+    torch.testing.assert_close(average.y, ((y - emulator.offset) / emulator.unit)[rows, 0])
 
 
 def test_functions_drawn_have_the_moments_of_the_emulator():
@@ -121,12 +103,12 @@ def test_functions_beyond_the_runs_have_the_moments_of_draws():
     """Draws of what is known inside, and of the factors, have the mean and the covariance that are computed."""
     random = torch.Generator().manual_seed(0)
     x = torch.rand(9, 2, generator=random, dtype=torch.float64)
-    process = Process(x, x.sum(-1).sin(), Parameters(torch.tensor([-0.5, 0.0, 0.0, -9.0, 0.0, 0.5, -1.0, -1.5])), "rbf")
+    (process,) = AveragedGP(x, x.sum(-1).sin() + x[:, 0] ** 2).single_draws(1)
     beyond = Beyond(torch.tensor([[0.4, 0.7], [1.5, 0.2], [1.2, 0.9], [1.3, -0.4], [-0.2, 0.5]], dtype=torch.float64))
-    within = 2.0**2 * process.covariance(beyond.known)
+    within = 2.0**2 * process.covariance(beyond.known, has_noise=False)
     root = torch.linalg.cholesky(within + 1e-9 * torch.eye(len(within)))
     normal = torch.randn(len(within), 40_000, generator=random, dtype=torch.float64)
-    inside = process.mean(beyond.known).unsqueeze(-1) + root @ normal
+    inside = process.function(beyond.known).mean.unsqueeze(-1) + root @ normal
     drawn = beyond.values(lambda _: inside, factors(2, 40_000, random)[:, 1:])
     mean, variance = beyond.moments(process, 2.0)
     covariance = beyond.covariance(process, 2.0)
@@ -226,7 +208,9 @@ def test_what_the_kernel_does_not_explain_is_part_of_predictions(small_defaults)
     inside = (torch.from_numpy(f(new)) - mean).abs() < 1.96 * std
     assert inside.double().mean() > 0.95 - 3.0 * math.sqrt(0.05 * 0.95 / 60)
     emulator, at = study.emulator, torch.from_numpy(new)
-    noise = torch.stack([one.parameters.noise for one in emulator.outputs[0]]).mean()
+    scaled = (at - emulator.low) / emulator.width
+    both = [(one.predictive(scaled).variance, one.function(scaled).variance) for one in emulator.outputs[0]]
+    noise = torch.stack([whole - known for whole, known in both]).mean(0).unsqueeze(-1)
     expected = emulator.moments(at)[1] + (emulator.unit * emulator.spread).square() * noise
     torch.testing.assert_close(emulator.predicted(at)[1], expected)
 
@@ -242,17 +226,6 @@ def test_a_run_that_went_wrong_is_named(small_defaults):
 def test_the_next_runs_leave_less_variance(study):
     assert study.next_runs().columns.tolist() == ["modulus", "width", "offset"]
     assert (study.model_std.diff(dim=0) < 0.0).all()
-
-
-def test_variances_at_the_runs_are_right_where_the_noise_is_small(study):
-    """The variance at a run is s - s² e' (K + s I)^-1 e, which subtracts nothing large."""
-    for processes in study.emulator.outputs:
-        for process in processes:
-            noise = process.parameters.noise
-            assert noise < 1e-5
-            known = noise - noise.square() * torch.cholesky_inverse(process.factor).diagonal()
-            torch.testing.assert_close(process.variance(process.x), known, rtol=1e-5, atol=1e-13)
-            torch.testing.assert_close(process.covariance(process.x).diagonal(), known, rtol=1e-5, atol=1e-13)
 
 
 def test_inputs_beyond_the_runs_are_named(small_defaults):
@@ -337,7 +310,7 @@ def test_files_and_the_command(small_defaults, tmp_path, capsys, monkeypatch):
         (lambda x, y: (x.to_numpy(), y, {"width": "uniform(0, 1)"}), "a distribution for each of the 3 columns"),
     ],
 )
-def test_what_is_refused(change, words):
+def test_what_is_refused(small_defaults, change, words):
     with pytest.raises(ValueError, match=words.replace("?", r"\?")):
         rfgp.study.uncertainty(*change(*table(20)))
 
