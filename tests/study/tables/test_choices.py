@@ -28,6 +28,7 @@ def test_text_of_many_values_has_random_effects(tmp_path, monkeypatch):
     (_, linear), (_, boosting) = [(other.name, other.error[0]) for other in model.scores.others]
     assert model.scores.error[0] < 0.8 * min(linear, boosting)
     assert "shop has a random effect for each of its 60 values" in model.report()
+    assert isinstance(model.model, rfgp.WeightSpaceGP)  # no average, whose intervals of other shops are too narrow
     new = frame[:2].assign(shop=["S1", "another"])
     known, unseen = model.predict(new)["sales_sd"]
     assert unseen > 3.0 * known and model.predict(new)["unseen"].tolist() == ["", "shop=another"]
