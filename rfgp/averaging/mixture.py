@@ -184,13 +184,17 @@ class Mixture:
         pairs = zip(components, self._columns, strict=True)
         self._components = [component.of(columns) for component, columns in pairs]
         self._weights = [of[columns] for of, columns in zip(weights, self._columns, strict=True)]
+        self._find_moments()
+
+    def _find_moments(self) -> None:
+        low, high = self.limits
         center = 0.5 * (low + high)
         ends = [(center[columns], low[columns], high[columns]) for columns in self._columns]
         parts = [part.about(*limits) for part, limits in zip(self._components, ends, strict=True)]
         first, second = self._mixed([one for one, _ in parts]), self._mixed([two for _, two in parts])
-        self.mean = (center + first).reshape(shape)
+        self.mean = (center + first).reshape(self._shape)
         """The means (M,) or (M, T)."""
-        self.variance = (second - first.square()).clamp_min(0.0).reshape(shape)
+        self.variance = (second - first.square()).clamp_min(0.0).reshape(self._shape)
         """The variances."""
 
     def _mixed(self, parts: Sequence[Tensor]) -> Tensor:
@@ -217,6 +221,16 @@ class Mixture:
         shape = self._shape[1:]
         twin.mean = center.reshape(shape) + scale.reshape(shape) * self.mean
         twin.variance = scale.reshape(shape).square() * self.variance
+        return twin
+
+    def widened(self, factor: Tensor) -> Mixture:
+        """The distributions whose components have standard deviations times factors (M,) or (M, T)."""
+        twin, squares = copy.copy(self), self._targets(factor).square()
+        twin._components = []
+        for component, columns in zip(self._components, self._columns, strict=True):
+            mean, variance = component.moments
+            twin._components.append(component._replace(moments=Moments(mean, variance * squares[:, columns])))
+        twin._find_moments()
         return twin
 
     def log_prob(self, y: Tensor) -> Tensor:
