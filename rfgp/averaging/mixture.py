@@ -255,6 +255,16 @@ class Mixture:
         vars(twin).pop("_moments", None)
         return twin
 
+    def widened(self, factor: Tensor) -> Mixture:
+        """The distributions whose components have standard deviations times factors (M,) or (M, T)."""
+        twin, squares = copy.copy(self), self._targets(factor).square()
+        twin._components = []
+        for component, columns in zip(self._components, self._columns, strict=True):
+            mean, variance = component.moments
+            twin._components.append(component._replace(moments=Moments(mean, variance * squares[:, columns])))
+        vars(twin).pop("_moments", None)
+        return twin
+
     def log_prob(self, y: Tensor) -> Tensor:
         """The log densities of targets (M,) or (M, T)."""
         return self._log_density(self._targets(y)).reshape(self._shape)

@@ -196,6 +196,16 @@ def test_quantiles_of_normal_scores(model):
     torch.testing.assert_close(found.of_scores(torch.zeros_like(z)), median)
 
 
+def test_widened_components(model):
+    found, factor = model.predictive(TEST), torch.linspace(0.5, 2.0, NEW, dtype=torch.float64)
+    wide = [component.moments.variance for component in found.widened(factor)._components]
+    for variance, component in zip(wide, found._components, strict=True):
+        torch.testing.assert_close(variance[..., 0], component.moments.variance[..., 0] * factor.square())
+    again = found.widened(factor).widened(1.0 / factor)
+    torch.testing.assert_close(again.variance, found.variance)
+    assert ((found.widened(factor).stddev > found.stddev) == (factor > 1.0)).all()
+
+
 def test_mixtures_in_other_units(model):
     found = model.predictive(TEST)
     center, scale = torch.tensor([3.0], dtype=torch.float64), torch.tensor([40.0], dtype=torch.float64)

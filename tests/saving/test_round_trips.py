@@ -1,6 +1,5 @@
 """A loaded model is the saved one, to the last bit, and without its training data."""
 
-import copy
 import functools
 import gc
 import inspect
@@ -128,13 +127,10 @@ def test_averages_over_parameters(path):
     assert_same(predictions(through_a_file(model, path)), predictions(model))
 
 
-def test_averages_of_few_rows_are_updated_and_draw_as_before(path):
-    model = copy.deepcopy(made("few rows"))
+def test_averages_of_few_rows_are_updated_as_before(path):
+    model = MODELS["few rows"]()
     found, (x, y) = through_a_file(model, path), rows_for("gaussian", 9, seed=3)[:2]
-    for each in (model, found):
-        each.update(x, y)
-    assert_same(predictions(found), predictions(model))
-    assert torch.equal(*(each.sample(x[:1], 2, torch.Generator().manual_seed(0)) for each in (found, model)))
+    assert torch.equal(*(each.update(x, y).predictive(x).variance for each in (model, found)))
 
 
 class Means:

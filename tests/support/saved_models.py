@@ -1,5 +1,6 @@
 """Fitted models of every kind, what they predict, and their way through a file."""
 
+import copy
 import functools
 import warnings
 
@@ -109,11 +110,13 @@ def averaged():
     return rfgp.fit(model, x, y, strategy="average", max_evaluations=5, progress=False).average
 
 
+@functools.cache
 def of_few_rows():
     """One of its members has a forest."""
     return AveragedGP(*(part.double() for part in regression_rows(ROWS)), functools.partial(forest_baseline, seed=0))
 
 
+@functools.cache
 def of_few_labels():
     x, y = regression_rows(ROWS)
     return AveragedGPClassifier(x.double(), (y > 0.0).long())
@@ -140,8 +143,8 @@ MODELS = {
     "least squares": squares,
     "least squares by L-BFGS": lambda: squares(solver="lbfgs"),
     "trained": trained,
-    "few rows": of_few_rows,
-    "few labels": of_few_labels,
+    "few rows": lambda: copy.deepcopy(of_few_rows()),
+    "few labels": lambda: copy.deepcopy(of_few_labels()),
 }
 WITH_ROWS = ("many classes", "blocks", "neighbors", "localized", "few rows", "few labels")
 

@@ -28,7 +28,7 @@ from ..datasets import Dataset
 from ..datasets.base import TEST_SHARE, Task
 from .choices import Trials
 from .files import LearnedLayout, Reading, open_table
-from .predictive import class_probabilities, predictive
+from .predictive import class_probabilities, predictive, widened
 from .report import warn_of_filled
 from .scores import Scores
 from .spread import Spread, learned_spreads
@@ -113,11 +113,11 @@ class TableModel(torch.nn.Module):
 
         Few rows are averaged over parameters and over scales of the inputs and the targets, where the estimators of
         :mod:`rfgp.sklearn` do so by default: by :class:`rfgp.averaging.AveragedGP`, or
-        :class:`rfgp.averaging.AveragedGPClassifier`. For other tables, and with parameters that belong to one model,
-        four choices are made by the densities of rows that are not learned from. Of a skewed target a logarithm, a
-        square root or a function of Yeo and Johnson is learned; means, deviations and intervals are in the units of the
-        table. Text of more than ten values has a kernel on levels, or the means of the target in other rows. Standard
-        deviations may depend on the inputs. And there is a choice of kernels, see ``kernel``.
+        :class:`rfgp.averaging.AveragedGPClassifier`. For other tables, and with parameters of one model, three choices
+        are made by the densities of rows that are not learned from. Of a skewed target a logarithm, a square root or a
+        function of Yeo and Johnson is learned; means, deviations and intervals are in the units of the table. Text of
+        more than ten values has a kernel on levels, or the means of the target in other rows. And there is a choice of
+        kernels, see ``kernel``. For all tables standard deviations may depend on the inputs.
 
         :param table: a table with a target, of :func:`rfgp.study.tables.read`.
         :param kernel: see :class:`rfgp.sklearn.RandomFeatureGPRegressor`, and so the next two.
@@ -138,8 +138,9 @@ class TableModel(torch.nn.Module):
             bar.begin("target")
             data = table.split(test_share, seed)
             averages = _averages(_estimator(data, kernel, num_features, time_limit, seed), table, data)
-            has_one_set = not averages and not data.num_classes
-            transforms = trials.transforms(data.x_train, data.y_train, kernel) if has_one_set else ()
+            transforms: tuple[TargetTransform, ...] = ()
+            if not averages and not data.num_classes:
+                transforms = trials.transforms(data.x_train, data.y_train, kernel)
             bar.begin("inputs")
             if not averages:
                 first = transforms[0] if transforms else TargetTransform()
@@ -153,7 +154,9 @@ class TableModel(torch.nn.Module):
             of_levels = {column for group in table.encoding.levels for column in group}
             columns = tuple(column for column in range(data.x_train.shape[1]) if column not in of_levels)
             y_train = transformed(data.y_train, transforms)
-            spreads = learned_spreads(estimator, data.x_train, y_train, columns, deadline, seed) if has_one_set else ()
+            spreads: list[Spread | None] = []
+            if not data.num_classes:
+                spreads = learned_spreads(estimator, data.x_train, y_train, columns, deadline, seed)
             scales = estimator.x_scaler_.scales, None if data.num_classes else estimator.y_scaler_.scales
             made = cls(
                 estimator.model_,
@@ -208,15 +211,16 @@ class TableModel(torch.nn.Module):
             return class_probabilities(self.model, rows, self.temperature)
         found: Any = predictive(self.model, rows, *self.y_scales)
         if self.spreads:
-            found = self._spread(x, found)
+            found = widened(found, self._spread(x, found.mean))
         return TransformedNormal(found, self.transforms) if self.transforms else found
 
-    def _spread(self, x: Tensor, normal: Any) -> Normal:
-        """Normals with standard deviations that depend on the inputs."""
-        means, deviations = (part.reshape(len(x), -1).clone() for part in (normal.mean, normal.stddev))
+    def _spread(self, x: Tensor, mean: Tensor) -> Tensor:
+        """The factors of standard deviations that depend on the inputs, of the shape of the means."""
+        means = mean.reshape(len(x), -1)
+        factor = torch.ones_like(means)
         for place, spread in self.spreads.items():
-            deviations[:, int(place)] *= spread(x, means[:, int(place)])
-        return Normal(normal.mean, deviations.reshape(normal.mean.shape), validate_args=False)
+            factor[:, int(place)] = spread(x, means[:, int(place)])
+        return factor.reshape(mean.shape)
 
     def predict(
         self,

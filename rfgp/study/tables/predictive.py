@@ -41,6 +41,17 @@ def class_probabilities(model: Any, x: Tensor, temperature: float) -> Tensor:
     return torch.from_numpy(np.concatenate(logs)).exp()
 
 
+@functools.singledispatch
+def widened(found: Any, factor: Tensor) -> Normal | Mixture:
+    """Distributions with standard deviations times a factor, of their shape."""
+    return Normal(found.mean, found.stddev * factor, validate_args=False)
+
+
+@widened.register
+def _mixture(found: Mixture, factor: Tensor) -> Mixture:
+    return found.widened(factor)
+
+
 @predictive.register
 def _of_average(model: AveragedGP, x: Tensor, center: Tensor, scale: Tensor) -> Mixture:
     return model.predictive(x).rescaled(center, scale)

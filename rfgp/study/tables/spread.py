@@ -87,7 +87,7 @@ def learned_spreads(
     estimator: Any, x: Tensor, y: Tensor, columns: tuple[int, ...], deadline: Deadline, seed: int
 ) -> list[Spread | None]:
     """Factors for targets (N,) or (N, T), by the errors of an estimator at training rows that are left out."""
-    if not deadline.allows():
+    if len(x) < _FEWEST_ROWS or not deadline.allows():
         return []
     left_out, deviation = (torch.from_numpy(part) for part in estimator.cross_val_predict(x, y, return_std=True))
     mean = torch.from_numpy(estimator.cross_val_predict(x, y, _FOLDS))

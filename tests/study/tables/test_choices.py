@@ -7,6 +7,7 @@ import pandas
 import torch
 
 import rfgp
+from rfgp.averaging import AveragedGP
 from rfgp.sklearn import RandomFeatureGPRegressor
 from rfgp.sklearn.kernels import kernel_of_levels
 from rfgp.study.tables import TableModel, choices, read
@@ -28,6 +29,7 @@ def test_text_of_many_values_has_random_effects(tmp_path, monkeypatch):
     (_, linear), (_, boosting) = [(other.name, other.error[0]) for other in model.scores.others]
     assert model.scores.error[0] < 0.8 * min(linear, boosting)
     assert "shop has a random effect for each of its 60 values" in model.report()
+    assert isinstance(model.model, rfgp.WeightSpaceGP)  # no average, whose intervals of other shops are too narrow
     new = frame[:2].assign(shop=["S1", "another"])
     known, unseen = model.predict(new)["sales_sd"]
     assert unseen > 3.0 * known and model.predict(new)["unseen"].tolist() == ["", "shop=another"]
@@ -54,6 +56,18 @@ def test_a_factor_of_deviations_is_learned_where_errors_grow():
     spread = Spread.learned(x, x[:, 1], truth * z, (0,), NEVER, 0)
     assert spread is not None and float((spread(x, x[:, 1]) / truth).log().square().mean().sqrt()) < 0.3
     assert Spread.learned(x, x[:, 1], z, (0,), NEVER, 0) is None
+
+
+def test_the_noise_of_an_average_may_depend_on_the_inputs(tmp_path):
+    rng = np.random.default_rng(0)
+    u = rng.uniform(size=(260, 2))
+    frame = pandas.DataFrame({"u": u[:, 0], "v": u[:, 1], "y": u[:, 0] + (0.05 + u[:, 1] ** 2) * rng.normal(size=260)})
+    model = TableModel.fit(read(frame, "y"))
+    assert isinstance(model.model, AveragedGP) and "the noise of y depends on the inputs" in model.report()
+    found = model.predict(pandas.DataFrame({"u": [0.5, 0.5], "v": [0.05, 0.95]}))
+    assert found["y_sd"][1] > 4.0 * found["y_sd"][0]
+    model.save(tmp_path / "model.pt")
+    assert rfgp.load(tmp_path / "model.pt").predict(frame).equals(model.predict(frame))
 
 
 def test_rows_that_come_again_do_not_tell_their_errors():
