@@ -34,11 +34,11 @@ class AveragedGP(FittedRows):
     .. math:: p(y | x) = \sum_k w_k \frac1S \sum_s p_k(y | x, \theta_{ks})
 
     For one target there are four members k: of standardized inputs or half ranks, and of the target as it is or by the
-    transform of Yeo and Johnson. A fifth has the kernel of smooth functions, with effects of single inputs. Parameters
-    :math:`\theta_{ks}` are draws from their posterior. Several targets share a
-    bank of kernels on three scales of the inputs: members have the targets, transformed or not, or their principal
-    components. One more has what a baseline leaves over. The degrees of freedom of the tails and the weights of each
-    target are those of the largest density of left-out rows; equal inputs are left out together.
+    transform of Yeo and Johnson. Two more have the kernel of smooth functions, where noise is small. Parameters
+    :math:`\theta_{ks}` are draws from their posterior. Several targets share a bank of kernels on three scales of the
+    inputs: members have the targets, transformed or not, or their principal components. One more has what a baseline
+    leaves over. The degrees of freedom of the tails and the weights of each target are those of the largest density of
+    left-out rows; equal inputs are left out together.
 
     :param x: inputs (N, d), finite, in float64.
     :param y: targets (N,), finite, or (N, T), where NaN is missing, which vary. Missing values are drawn given all that

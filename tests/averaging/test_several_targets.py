@@ -243,6 +243,11 @@ def test_new_rows_count_as_if_they_had_been_there(model):
             torch.testing.assert_close(member.predict(TEST), made.predict(TEST), rtol=1e-9, atol=1e-9)
     based = next(m for m in model.members if isinstance(m, BankMember) and m.baseline is not None)
     torch.testing.assert_close(based.base[ROWS:], based.baseline(TEST))
+    before = {id(member.unit): member for member in members if isinstance(member, BankMember)}
+    banks = [m for m in model.without(torch.arange(ROWS, ROWS + NEW)).members if isinstance(m, BankMember)]
+    for member in banks:
+        torch.testing.assert_close(member.predict(TEST), before[id(member.unit)].predict(TEST), rtol=1e-9, atol=1e-9)
+    assert len(banks) > 1
 
 
 @pytest.mark.parametrize("y", [TRUTH[:, :2], TRUTH[:, 0], TRUTH * math.inf, TRUTH[:3]])
@@ -356,6 +361,9 @@ def test_new_rows_may_have_gaps(with_gaps):
     assert len(model.targets) == 95 and bool(torch.isfinite(model.targets).all())
     torch.testing.assert_close(model.targets[80:90], y[85:95])
     assert torch.equal(model.targets[:80][~known.isnan()], known[~known.isnan()])
+    few = model.thinned(6)
+    assert sum(member.num_draws for member in few.members) <= 6 and len(few.without(torch.arange(15)).targets) == 80
+    torch.testing.assert_close(few.predictive(x[85:95]).mean, model.predictive(x[85:95]).mean, rtol=0.2, atol=0.2)
 
 
 def test_copies_predict_the_same(model):
