@@ -21,7 +21,8 @@ from .table_member import TableMember, TableRows
 
 _KINDS: tuple[Kind, ...] = ("values", "half ranks", "powers")
 _MOST_SHAPES, _MOST_MEMBERS, _CHOOSING_TARGETS = 8, 8, 100
-"""Of more than 400 rows so many shapes and scales of the inputs are kept, and so many members, by so many targets."""
+"""Of more than 400 rows so many shapes and scales of the inputs are kept, and of many targets so many members. So many
+targets choose them."""
 _DRAWS, _PROPOSALS, _FEWEST_DRAWS = 16, 100, 8
 _MOST_WORK, _WORK_OF_DRAWS, _MOST_TARGETS = 3e9, 5e8, 16
 """Lengthscales of all inputs are learned, and drawn from their posterior, up to so many targets times cubed rows."""
@@ -45,7 +46,7 @@ def members_of_several(
     baseline = None if learns_baseline is None else learns_baseline(x, transforms[True].forward(y))
     targets = _Targets(y, transforms, baseline, None if baseline is None else baseline.left_out)
     scales, ways = {kind: InputScale(x, kind) for kind in _KINDS}, _ways(baseline is not None)
-    shapes, shares = {kind: [*SHAPES] for kind in _KINDS}, list[float]()
+    shapes = {kind: [*SHAPES] for kind in _KINDS}
     if len(x) > CHOOSING:
         rows, columns = chosen_rows(len(x)), torch.arange(0, y.shape[1], -(-y.shape[1] // _CHOOSING_TARGETS))
         banks = {kind: KernelBank(scale, x[rows], SHAPES) for kind, scale in scales.items()}
@@ -54,13 +55,14 @@ def members_of_several(
         of_ways = stacked(few, some.y, known[rows][:, columns], groups_by_size(groups[rows])).shares
         shapes = _best_shapes(few, of_ways, banks)
         order = sorted(range(len(ways)), key=lambda k: -of_ways[k])
-        best = [k for k in order if shapes[ways[k].kind]][:_MOST_MEMBERS]
-        shares, ways = [of_ways[k] for k in best], [ways[k] for k in best]
+        most = len(ways) if y.shape[1] <= _MOST_TARGETS else _MOST_MEMBERS
+        best = [k for k in order if shapes[ways[k].kind]][:most]
+        ways = [ways[k] for k in best]
     banks = {kind: KernelBank(scales[kind], x, shapes[kind]) for kind in {way.kind: None for way in ways}}
     of_banks = [targets.member(way, banks) for way in ways]
     members: list[Member[Any]] = [*of_banks]
     if len(scales["values"].kept) > 1 and _work(x, y) <= _MOST_WORK and y.shape[1] <= _MOST_TARGETS:
-        shares = shares or stacked(members, y, known, groups_by_size(groups)).shares
+        shares = stacked(members, y, known, groups_by_size(groups)).shares
         plain = [k for k, way in enumerate(ways) if not way.rotates and not way.has_baseline]
         likely = of_banks[max(plain or range(len(ways)), key=lambda k: shares[k])]
         rows_of_table = TableRows(likely.rows.scale, x)

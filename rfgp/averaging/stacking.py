@@ -13,7 +13,7 @@ from .column_scale import ColumnScale
 from .member import Member, Moments
 from .mixture import DEGREES, MixtureComponent, Tail
 
-_PASSES, _STEPS, _CLOSE, _SMALLEST = 4, 60, 1e-4, 1e-3
+_PASSES, _STEPS, _SMALLEST = 4, 60, 1e-3
 _LEAST, _SHARED, _MOST_TARGETS = 0.05, 0.5, 4
 
 
@@ -82,11 +82,9 @@ def stacking_weights(log_densities: Tensor) -> Tensor:
     prior, weights = densities.new_ones(count), densities.new_full((num_targets, count), 1.0 / count)
     for _ in range(_PASSES if num_targets > 1 else 1):
         for _ in range(_STEPS):
-            mixed, before = torch.bmm(densities, weights.unsqueeze(-1)), weights
+            mixed = torch.bmm(densities, weights.unsqueeze(-1))
             weights = weights * torch.bmm(mixed.reciprocal().mT, densities).squeeze(1) + prior
             weights = weights / weights.sum(-1, keepdim=True)
-            if bool((weights - before).abs().amax() < _CLOSE):
-                break
         prior = _LEAST + _SHARED * min(num_targets, _MOST_TARGETS) * count * weights.mean(0)
     weights = torch.where(weights >= _SMALLEST, weights, 0.0)
     return (weights / weights.sum(-1, keepdim=True)).mT.contiguous()
