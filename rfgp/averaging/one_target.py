@@ -34,6 +34,8 @@ CHOOSING, CHOSEN_BY = 400, 300
 _DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS = 24, 200, 8, 32
 _LEARNING = 1000
 """Parameters are learned from so many rows."""
+_WORK_OF_SMOOTH = 8, 64, 400
+"""The most draws, proposals and rows of smooth members, whose parameters are many, and told by few rows."""
 _SHARE, _MOST_SHAPES = 0.25, 3
 
 
@@ -99,8 +101,10 @@ def _learned(
     rows = {inputs: TableRows(InputScale(x, inputs), x) for inputs in {form.inputs: None for form in forms}}
     targets = {is_transformed: ColumnScale(y, is_transformed) for is_transformed in (False, True)}
     for form in forms:
-        kind = SmoothMember if form.is_smooth else TableMember
+        kind, work = (SmoothMember, _WORK_OF_SMOOTH) if form.is_smooth else (TableMember, (draws, proposals, _LEARNING))
         found[form] = member = kind(rows[form.inputs], targets[form.is_transformed], y)
-        member.learn(draws, proposals, near.get(form), chosen_rows(len(x), _LEARNING))
+        most_draws, most_proposals, most_rows = work
+        limits = min(draws, most_draws), min(proposals, most_proposals)
+        member.learn(*limits, near.get(form), chosen_rows(len(x), most_rows))
         near.setdefault(form._replace(is_transformed=True), member)
     return found
