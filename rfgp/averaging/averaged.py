@@ -180,9 +180,15 @@ class AveragedGP(FittedRows):
 
         return values
 
+    def _twin(self) -> Self:
+        """The same, for other members or rows, whose left-out densities are not known."""
+        twin = copy.copy(self)
+        vars(twin).pop("left_out_log_density", None)
+        return twin
+
     def _alone(self, number: int, places: Sequence[int]) -> Self:
         """One of the members, with some of the draws of its parameters."""
-        twin = copy.copy(self)
+        twin = self._twin()
         twin.members, twin.tails = [self.members[number].of_draws(places)], [self.tails[number]]
         twin.weights = torch.ones_like(self.weights[:1])
         return twin
@@ -206,7 +212,7 @@ class AveragedGP(FittedRows):
         >>> sum(member.num_draws for member in AveragedGP(x, x[:, 0].sin()).thinned(3).members)
         3
         """
-        places, twin = self._chosen_draws(checks.positive_integer("count", count), 0.5), copy.copy(self)
+        places, twin = self._chosen_draws(checks.positive_integer("count", count), 0.5), self._twin()
         parts = [self._alone(number, some) for number, some in enumerate(places) if some]
         twin.members, twin.tails = [part.members[0] for part in parts], [part.tails[0] for part in parts]
         weights = torch.tensor([float(len(some)) for some in places if some], dtype=self.weights.dtype)
@@ -239,11 +245,10 @@ class AveragedGP(FittedRows):
         kept = is_kept.nonzero().flatten()
         if not len(kept):
             raise ValueError(f"expected some of {len(is_kept)} rows, got all of them; keep some")
-        twin, inputs = copy.copy(self), self.x[kept]
+        twin, inputs = self._twin(), self.x[kept]
         by_rows = {id(member.rows): member.rows.with_inputs(inputs) for member in self.members}
         twin.members = [member.of_some(by_rows[id(member.rows)], kept) for member in self.members]
         twin.x, twin.y, twin.targets = inputs, self.y[kept], self.targets[kept]
-        vars(twin).pop("left_out_log_density", None)
         return twin
 
     def leave_one_out(self, x: Tensor, y: Tensor) -> Mixture:

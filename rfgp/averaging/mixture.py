@@ -244,7 +244,13 @@ class Mixture:
         return self.variance.sqrt()
 
     def rescaled(self, center: Tensor, scale: Tensor) -> Mixture:
-        """The distributions of center + scale y, for centers and positive scales (T,)."""
+        """The distributions of center + scale y, for centers and positive scales (T,); a ValueError for others."""
+        count = math.prod(self._shape[1:])
+        if not center.shape == scale.shape == (count,) or not bool((scale > 0.0).all()):
+            raise ValueError(
+                f"expected a center and a positive scale for each of {count} targets, got {center.tolist()} and "
+                f"{scale.tolist()}; pass tensors"
+            )
         twin = copy.copy(self)
         twin._components = [
             component._replace(target=component.target.rescaled(center[columns], scale[columns]))
