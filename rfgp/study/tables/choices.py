@@ -14,7 +14,7 @@ from torch.distributions import Normal
 
 from ...sklearn.comparison import without_advice
 from ...training.timing import Deadline
-from .spread import learned_spreads
+from .spread import learned_spreads, normal_deviation
 from .table import Table
 from .target_transform import TargetTransform, TransformedNormal, transformed
 
@@ -115,6 +115,7 @@ class Trials:
             z = transformed(y[rest], transforms)
             estimator = RandomFeatureGPRegressor(_named(kernel), average=False, **self._settings).fit(inputs, z.numpy())
             mean, std = (torch.from_numpy(part) for part in estimator.predict(new, return_std=True))
+            std = normal_deviation(estimator, std)
             if has_spread:
                 for spread in learned_spreads(estimator, x[rest], z, tuple(range(x.shape[1])), self.deadline, 0):
                     std = std if spread is None else std * spread(x[held], mean)

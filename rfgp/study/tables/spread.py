@@ -8,6 +8,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
+from ...averaging.mixture import Tail
 from ...linalg.column_scales import standardized
 from ...models import WeightSpaceGP
 from ...training.timing import Deadline
@@ -83,13 +84,20 @@ class Spread(torch.nn.Module):
         return self.factor(x[:, self.columns], mean)
 
 
+def normal_deviation(estimator: Any, std: Tensor) -> Tensor:
+    """The standard deviations of normals with the central 95 % intervals of predictions, by those of tails (N[, T])."""
+    unit = Tail(torch.from_numpy(estimator.tail_degrees_)).variance.sqrt()
+    return (std.reshape(len(std), -1) / unit).reshape(std.shape)
+
+
 def learned_spreads(
     estimator: Any, x: Tensor, y: Tensor, columns: tuple[int, ...], deadline: Deadline, seed: int
 ) -> list[Spread | None]:
     """Factors for targets (N,) or (N, T), by the errors of an estimator at training rows that are left out."""
     if len(x) < _FEWEST_ROWS or not deadline.allows():
         return []
-    left_out, deviation = (torch.from_numpy(part) for part in estimator.cross_val_predict(x, y, return_std=True))
+    left_out, std = (torch.from_numpy(part) for part in estimator.cross_val_predict(x, y, return_std=True))
+    deviation = normal_deviation(estimator, std)
     mean = torch.from_numpy(estimator.cross_val_predict(x, y, _FOLDS))
     parts = [part.reshape(len(y), -1).unbind(-1) for part in (mean, (y - left_out) / deviation)]
     return [Spread.learned(x, center, errors, columns, deadline, seed) for center, errors in zip(*parts, strict=True)]

@@ -77,3 +77,19 @@ def test_rows_that_come_again_do_not_tell_their_errors():
     y = torch.tensor([1.0, 1.0, 6.0, 4.0]).double()[x[:, 0].long()] + torch.from_numpy(0.1 * rng.normal(size=320))
     estimator = RandomFeatureGPRegressor("rbf", random_state=0).fit(x.numpy(), y.numpy())
     assert learned_spreads(estimator, x, y, (0,), NEVER, 0) == [None]
+
+
+def test_errors_are_in_deviations_of_normals_where_an_estimator_has_tails(monkeypatch):
+    """Tables predict by normals with the central 95 % intervals of Student's t, whose deviations are larger."""
+    random, seen = np.random.default_rng(0), []
+    x = random.uniform(-2.0, 2.0, (300, 1))
+    y = np.sin(x[:, 0]) + 0.2 * random.standard_t(2.0, 300)
+    estimator = RandomFeatureGPRegressor("rbf", average=False, max_evaluations=10, random_state=0).fit(x, y)
+    assert estimator.tail_degrees_[0] == 3.0
+    monkeypatch.setattr(Spread, "learned", lambda x, mean, errors, *_: seen.append(errors))
+    learned_spreads(estimator, torch.from_numpy(x), torch.from_numpy(y), (0,), NEVER, 0)
+    with torch.no_grad():
+        left_out = estimator.model_.leave_one_out(*estimator._model_rows(x, y))
+        noise = estimator.model_.likelihood.noise
+    errors = (estimator._model_rows(x, y)[1] - left_out.mean) / (left_out.latent_variance + noise).sqrt()
+    torch.testing.assert_close(seen[0], errors.detach(), rtol=1e-6, atol=1e-9)
