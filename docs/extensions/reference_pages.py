@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from sphinx.errors import PycodeError
 from sphinx.pycode import ModuleAnalyzer
 
 import rfgp
@@ -102,7 +103,10 @@ def constant_summary(package: str, name: str) -> str:
     """The docstring below a constant, in whichever file of the package it is defined."""
     path = importlib.import_module(package).__path__
     for module in [package, *(found.name for found in pkgutil.walk_packages(path, f"{package}."))]:
-        docs = ModuleAnalyzer.for_module(module).find_attr_docs()
+        try:
+            docs = ModuleAnalyzer.for_module(module).find_attr_docs()
+        except PycodeError:  # it is compiled
+            continue
         if ("", name) in docs:
             return " ".join(" ".join(docs["", name]).split())
     return ""

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from .._support.torch_names import assert_in_graph
 from .complex_numbers import check_numbers, check_square, real_part, squared_modulus
 
-_NO_FACTOR = (
+NO_FACTOR = (
     "expected a positive definite matrix, got one that is not to working precision; the noise is too small for the "
     "scale of the kernel, or inputs or parameters are not finite: raise the noise or rescale the data"
 )
@@ -58,9 +58,9 @@ def check_factor(factor: Tensor, info: Tensor) -> Tensor:
     """
     is_factor = (info == 0).all() & torch.isfinite(factor.diagonal(dim1=-2, dim2=-1)).all()
     if torch.compiler.is_compiling():
-        assert_in_graph(is_factor, _NO_FACTOR)
+        assert_in_graph(is_factor, NO_FACTOR)
     elif not bool(is_factor):
-        raise ValueError(_NO_FACTOR)
+        raise ValueError(NO_FACTOR)
     return factor
 
 

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ..approximation.width_warning import quiet
+from ..linalg.prediction_errors import normal_log_density
 from . import timing
 from .ascent import Ascent, NoValueError
 from .exact_stages import Blocks, Subset
 from .objectives import WeightSpaceObjective
-from .prediction_errors import normal_log_density
 from .rollback import Values
 from .session import SOME_ROWS, Stage, Training
 from .starts import center_inputs, random_rows

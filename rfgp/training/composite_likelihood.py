@@ -11,6 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .._support import checks
+from ..linalg.last_rows import RowGroups, StationaryRows, log_densities, log_density
 from .moments import DataMoments
 from .objectives import Objective
 from .parts import Parts, parts_of
@@ -54,6 +55,13 @@ class Observations(abc.ABC):
         :returns: (B,), or their sum (1,) where it is not known by group.
         """
 
+    def stationary_rows(self, rows: Tensor) -> StationaryRows | None:
+        """Some rows (M,) as those of independent outputs with one stationary kernel; None where they are no such ones.
+
+        Where they are, the densities of one target for each group follow from these.
+        """
+        return None
+
     def profile(self, groups: Tensor) -> None:  # noqa: B027
         """Set what has a closed form given the kernel, from groups of rows (B, n)."""
 
@@ -96,6 +104,7 @@ class CompositeLikelihood(Objective):
         self.observations, self.model, self.x = observations, observations.model, observations.x
         self.groups = _checked(groups, targets, len(self.x)).to(self.x.device)
         self.targets = targets
+        self._numbered: tuple[Tensor, RowGroups] | None = None
 
     @property
     def parts(self) -> Parts:
@@ -150,10 +159,13 @@ class CompositeLikelihood(Objective):
         return some[:, :most] if self.targets is None else some
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
-        """The composite log likelihood of these groups, or of all, whose gradient is found chunk by chunk of them."""
+        """The composite log likelihood of these groups, or of all, whose gradient is found part by part of them."""
         groups = self.groups if rows is None else rows
         if not torch.is_grad_enabled():
             return self._densities(groups).sum()
+        last = self._last_rows(groups)
+        if last is not None:
+            return log_density(*last)
         parameters = [p for part in self.parts.values() for p in part.parameters() if p.requires_grad]
         total, slopes = torch.zeros((), dtype=torch.float64), [torch.zeros_like(p) for p in parameters]
         for chunk in self._chunks(groups):
@@ -179,8 +191,21 @@ class CompositeLikelihood(Objective):
         return score if math.isfinite(score) else -math.inf
 
     def _densities(self, groups: Tensor) -> Tensor:
+        last = self._last_rows(groups)
+        if last is not None:
+            return log_densities(*last)
         targets = self._targets_of(groups)
         return torch.cat([self.observations.log_densities(chunk, targets) for chunk in self._chunks(groups)])
+
+    def _last_rows(self, groups: Tensor) -> tuple[StationaryRows, RowGroups] | None:
+        """The rows of groups of which the last is predicted; None for other groups, or without a stationary kernel."""
+        if self._targets_of(groups) != 1:
+            return None
+        if self._numbered is None or self._numbered[0] is not groups:
+            self._numbered = groups, RowGroups(groups)
+        numbered = self._numbered[1]
+        rows = self.observations.stationary_rows(numbered.rows)
+        return None if rows is None else (rows, numbered)
 
     def _chunks(self, groups: Tensor) -> tuple[Tensor, ...]:
         return groups.split(max(1, _CHUNK // (self.observations.num_factors * groups.shape[-1] ** 2)))

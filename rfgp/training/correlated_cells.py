@@ -12,11 +12,11 @@ from torch import Tensor
 
 from .._support.constrained import constrained, set_within
 from ..linalg import cholesky
+from ..linalg.prediction_errors import normal_log_density, prediction_errors
 from .ascent import NoValueError
 from .composite_likelihood import CompositeLikelihood, Observations
 from .objectives import Objective
 from .parts import Parts
-from .prediction_errors import normal_log_density, prediction_errors
 from .rollback import Values
 from .run import Maximization
 from .stationary import covariance

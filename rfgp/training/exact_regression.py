@@ -21,11 +21,12 @@ from .._support.gpytorch_names import class_regressions
 from ..data.row_noise import RowNoise, noise_parts
 from ..inference.sums.mean_basis import mean_values
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
+from ..linalg.last_rows import StationaryRows
 from ..models import WeightSpaceGP
 from .composite_likelihood import Observations
 from .objectives import ExactObjective, Objective, WeightSpaceObjective
 from .prediction_errors import conditional_log_density
-from .stationary import covariance
+from .stationary import covariance, stationary_parts
 
 
 class ExactRegression(Observations):
@@ -84,6 +85,15 @@ class ExactRegression(Observations):
         every = (matrix if is_batched else matrix.unsqueeze(1)).expand(*of_classes.shape, of_classes.shape[-1])
         residual = of_classes - (mean if mean.dim() == of_classes.dim() else mean.unsqueeze(1))
         return conditional_log_density(every, variances, residual, targets).sum(-1)
+
+    def stationary_rows(self, rows: Tensor) -> StationaryRows | None:
+        parts = stationary_parts(self.kernel, self.x[rows]) if self.is_plain else None
+        if parts is None:
+            return None
+        residual = self.targets[rows] - _mean(self.model.mean_module, self.x[rows])
+        noise = self.noise_variances(rows).expand(len(rows))
+        columns = residual.unsqueeze(-1), noise.unsqueeze(-1)
+        return StationaryRows(parts.points, *columns, parts.scale.unsqueeze(-1), parts.alpha, parts.profile)
 
     def noise_variances(self, rows: Tensor) -> Tensor:
         """The noise variances of rows (..., n): of a shape that expands to these, or (B, C, n) for classes."""

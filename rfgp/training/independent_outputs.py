@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from gpytorch.kernels import MultitaskKernel
 from torch import Tensor
 
 from ..inference.sums.mean_basis import mean_values
+from ..linalg.last_rows import StationaryRows
+from ..linalg.prediction_errors import prediction_errors, student_log_density
 from ..models import WeightSpaceGP
 from .composite_likelihood import Observations
 from .correlated_cells import MOST_CELLS, CellCovariances, CorrelatedCells
@@ -16,9 +20,8 @@ from .objectives import WeightSpaceObjective
 from .output_covariances import write_covariance, write_noise
 from .output_variances import OutputVariances, profiled_variances
 from .parts import Parts
-from .prediction_errors import prediction_errors, student_log_density
 from .starts import random_rows
-from .stationary import covariance
+from .stationary import covariance, stationary_parts
 
 MOST_LEADING = 8
 """So many outputs teach the kernel; the variances of others follow from it."""
@@ -68,6 +71,16 @@ class IndependentOutputs(Observations):
         identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
         errors = prediction_errors(torch.where(inside, matrix, identity), residual.nan_to_num(), targets)
         return ((student_log_density(*errors) - log_scale) * is_known[..., -targets:]).sum((-2, -1))
+
+    def stationary_rows(self, rows: Tensor) -> StationaryRows | None:
+        parts = stationary_parts(self.kernel, self.x[rows])
+        if parts is None:
+            return None
+        residual, unit = self.residual[rows], self.log_scale.exp()
+        noise = torch.where(residual.isnan(), math.inf, unit.square() * self.variances.noise)
+        scale = unit.square() * self.variances.scale * parts.scale
+        known = unit * residual.nan_to_num()
+        return StationaryRows(parts.points, known, noise, scale, parts.alpha, parts.profile, is_student=True)
 
     def profile(self, groups: Tensor) -> None:
         matrix, residual = covariance(self.kernel, self.x[groups]), self.residual[groups]

@@ -12,11 +12,11 @@ from torch import Tensor
 from .._support import checks
 from ..approximation.width_warning import quiet
 from ..inference.sums.mean_basis import mean_values
+from ..linalg.prediction_errors import normal_log_density
 from ..models import WeightSpaceGP
 from ..models.weight_space.leave_out import group_labels
 from ..models.weight_space.row_summation import checked_rows
 from .objectives import ExactObjective, Objective, WeightSpaceObjective, cholesky_forced
-from .prediction_errors import normal_log_density
 from .pseudo_likelihood import LeaveOneOutPseudoLikelihood
 from .session import Stage, Training
 from .strategies import Strategy, Task

@@ -9,9 +9,10 @@ from torch import Tensor
 
 from ..approximation.input_scales import input_scales
 from ..linalg.nearest import scaled_points
+from ..linalg.prediction_errors import normal_log_density
 from .exact_regression import ExactRegression
 from .near_rows import near_groups, searches
-from .prediction_errors import conditional_log_density, normal_log_density
+from .prediction_errors import conditional_log_density
 from .starts import random_rows
 from .stationary import covariance
 

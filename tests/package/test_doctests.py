@@ -13,7 +13,10 @@ import rfgp
 
 NAMES = ["rfgp", *(m.name for m in pkgutil.walk_packages(rfgp.__path__, "rfgp.") if not m.name.endswith("__main__"))]
 OPTIONS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-WITH_EXAMPLES = [name for name in NAMES if ">>>" in Path(find_spec(name).origin).read_text(encoding="utf-8")]
+FILES = {name: Path(find_spec(name).origin) for name in NAMES}
+WITH_EXAMPLES = [
+    name for name, file in FILES.items() if file.suffix == ".py" and ">>>" in file.read_text(encoding="utf-8")
+]
 
 
 @pytest.mark.parametrize("name", WITH_EXAMPLES)

@@ -6,19 +6,23 @@ import gpytorch
 import pytest
 import torch
 from gpytorch.constraints import Positive
-from gpytorch.kernels import LinearKernel, MaternKernel, MultitaskKernel, RBFKernel, ScaleKernel
-from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
+from gpytorch.kernels import LinearKernel, MaternKernel, MultitaskKernel, RBFKernel, RQKernel, ScaleKernel
+from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean
 from torch.distributions import MultivariateNormal, StudentT
 
 import rfgp
 from rfgp.likelihoods import DirichletClassificationLikelihood
+from rfgp.linalg import last_rows
+from rfgp.linalg.prediction_errors import prediction_errors, student_log_density
 from rfgp.training.classes import class_moments, transformed
+from rfgp.training.composite_likelihood import CompositeLikelihood
 from rfgp.training.independent_outputs import covariances_of, joint_factors
 from rfgp.training.near_rows import NearRows, near_groups, searches
 from rfgp.training.neighbors import NeighborObjective
 from rfgp.training.output_variances import profiled_variances
-from rfgp.training.prediction_errors import prediction_errors, robust_mean, student_log_density
+from rfgp.training.prediction_errors import robust_mean
+from rfgp.training.stationary import covariance
 
 pytestmark = [pytest.mark.usefixtures("float64_default"), pytest.mark.filterwarnings("ignore:KL .* per point")]
 
@@ -255,6 +259,48 @@ def test_missing_cells_count_as_if_they_were_not_there():
         errors = prediction_errors(matrix, residual[~residual.isnan()])
         wanted = wanted + student_log_density(*errors)[0] - conditional.units[output].log()
     torch.testing.assert_close(found.squeeze(0), wanted)
+
+
+def observed(kind):
+    """Rows of a model of one output with its own noises, or of two with all cells or some."""
+    x, y = inputs(60), noise(60, 2)
+    if kind == "one":
+        kernel = ScaleKernel(rfgp.kernels.InputTransformKernel(ScaleKernel(RQKernel()), rfgp.kernels.LinearMap(x)))
+        likelihood = FixedNoiseGaussianLikelihood(0.1 + y[:, 1].square(), learn_additional_noise=True)
+        model = rfgp.WeightSpaceGP(wide(kernel, 2), likelihood, LinearMean(2))
+        return NeighborObjective(model, x, y[:, 0], None).observations()
+    if kind == "missing":
+        y[::4, 0] = math.nan
+    return NeighborObjective(multitask(), x, y, None).observations()
+
+
+@pytest.mark.parametrize("kind", ["one", "all", "missing"])
+def test_densities_of_groups_are_those_of_their_matrices(kind):
+    observations, groups = observed(kind), torch.arange(60).reshape(6, 10)
+    wanted = observations.log_densities(groups, 1)
+    likelihood = CompositeLikelihood(observations, groups, targets=1)
+    parameters = [p for part in observations.parts.values() for p in part.parameters()]
+    assert_same([likelihood.evidence()], [wanted.sum()], parameters)
+    assert likelihood.score() == pytest.approx(float(robust_mean(wanted.detach())), rel=1e-12)
+
+
+def test_a_fit_is_the_same_without_the_compiled_library(monkeypatch):
+    if last_rows._library is None:
+        pytest.skip("the library is not compiled here: pip install -e . with a C++ compiler")
+    x, found = inputs(150), []
+    y = (4.0 * x[:, 0]).sin() * x[:, 1] + 0.1 * noise(150, 1)[:, 0]
+    for library in (last_rows._library, None):
+        monkeypatch.setattr(last_rows, "_library", library)
+        model = regression()
+        rfgp.fit(model, x, y, strategy="neighbors", progress=False)
+        found.append(torch.cat([parameter.detach().reshape(-1) for parameter in model.parameters()]))
+    torch.testing.assert_close(*found, rtol=1e-8, atol=1e-8)
+
+
+def test_scaled_kernels_see_their_columns():
+    x = inputs(5)
+    kernel = ScaleKernel(MaternKernel(0.5), active_dims=(1,))
+    torch.testing.assert_close(covariance(kernel, x), kernel(x).to_dense())
 
 
 def test_variances_in_closed_form_are_those_of_the_data():

@@ -1,0 +1,276 @@
+"""The last row of each of many groups, predicted from the rows before it with a stationary kernel.
+
+Processors do it with ``last_rows.cpp``, where the compiled library is there; its results have the same bits for any
+number of threads. Devices, and installations without a compiler, do it with PyTorch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import importlib
+import math
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from .cholesky_factor import NO_FACTOR
+from .prediction_errors import normal_log_density, prediction_errors, student_log_density
+from .stationary import Profile, stationary_matrix
+
+_NUM_PARTS, _LEAST = 8, 64
+"""Parts of groups with gradients of their own, whatever the number of threads is, and groups of each but the last."""
+_LEARNED = ("points", "residual", "noise", "scale", "alpha")
+"""What of the rows has gradients."""
+_CHUNK = 2**17
+"""Entries of the matrices that PyTorch holds at a time: they stay in the cache of a processor."""
+_FREEDOM = 4.0
+
+
+class StationaryRows(NamedTuple):
+    r"""Rows of outputs with covariances :math:`c_t f(|z_i - z_j|^2) + \delta_{ij} s_{it}`, in one real dtype.
+
+    :param points: the inputs z, divided by lengthscales, (M, q).
+    :param residual: outputs without their means, (M, T).
+    :param noise: the noise variances s, (M, T); infinite where a cell is not known.
+    :param scale: the variances c of the functions, (T,).
+    :param alpha: that of a rational quadratic kernel, (), in float64; others do not see it.
+    :param profile: the kernel f.
+    :param is_student: whether errors have the density of Student's t with four degrees of freedom, not the normal one.
+    """
+
+    points: Tensor
+    residual: Tensor
+    noise: Tensor
+    scale: Tensor
+    alpha: Tensor
+    profile: Profile
+    is_student: bool = False
+
+    def take(self, some: Tensor) -> StationaryRows:
+        """Some of the rows."""
+        return self._replace(points=self.points[some], residual=self.residual[some], noise=self.noise[some])
+
+    def learned(self) -> StationaryRows:
+        """The same with all that has gradients as leaves of a graph."""
+        return self._replace(**{name: getattr(self, name).detach().requires_grad_() for name in _LEARNED})
+
+
+class RowGroups:
+    """Groups of rows, and which rows are in them.
+
+    :param groups: the numbers of the rows of each group, (B, n), of torch.long; the last one is predicted.
+
+    >>> groups = RowGroups(torch.tensor([[5, 2], [2, 9]]))
+    >>> groups.rows, groups.numbers
+    (tensor([2, 5, 9]), tensor([[1, 0],
+            [0, 2]]))
+    """
+
+    def __init__(self, groups: Tensor) -> None:
+        self.rows, self.numbers = _numbered(groups)
+
+    @functools.cached_property
+    def parts(self) -> list[tuple[Tensor, Tensor]]:
+        """Some of the rows, and groups of these, whatever the number of threads is."""
+        size = max(_LEAST, math.ceil(len(self.numbers) / _NUM_PARTS))
+        return [_numbered(part) for part in self.numbers.split(size)]
+
+
+def _numbered(groups: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of groups in ascending order, and the groups by their numbers among these."""
+    is_used = torch.zeros(int(groups.max()) + 1, dtype=torch.bool, device=groups.device)
+    is_used[groups.reshape(-1)] = True
+    return is_used.nonzero().squeeze(-1), (is_used.cumsum(0) - 1)[groups]
+
+
+def log_densities(rows: StationaryRows, groups: RowGroups) -> Tensor:
+    """The log densities (B,) of the last rows of groups given those before, without gradients.
+
+    :param rows: those that are in groups, in the same order.
+    :raises ValueError: for covariances that are not positive definite to working precision.
+
+    >>> one = torch.ones(3, 1, dtype=torch.float64)
+    >>> points = torch.arange(3.0, dtype=torch.float64).unsqueeze(-1)
+    >>> rows = StationaryRows(points, one, one, one[0], one[0, 0], Profile.GAUSSIAN)
+    >>> log_densities(rows, RowGroups(torch.tensor([[0, 1], [0, 2], [1, 2]])))
+    tensor([-1.3509, -1.4815, -1.3509], dtype=torch.float64)
+    """
+    with torch.no_grad():
+        return _densities(*_errors(rows, groups), rows.is_student).sum(-1)
+
+
+def log_density(rows: StationaryRows, groups: RowGroups) -> Tensor:
+    """The sum of :func:`log_densities`, differentiable once in all parts of rows.
+
+    >>> one = torch.ones(3, 1, dtype=torch.float64)
+    >>> scale = one[0].clone().requires_grad_()
+    >>> rows = StationaryRows(one, one, one, scale, one[0, 0], Profile.GAUSSIAN)
+    >>> log_density(rows, RowGroups(torch.tensor([[0, 1, 2]]))).backward()
+    >>> scale.grad
+    tensor([0.0174], dtype=torch.float64)
+    """
+    total: Tensor = _LogDensity.apply(*rows, groups)
+    return total
+
+
+def predictions(rows: StationaryRows, queries: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+    """Means and variances (Q, T) of the functions at other inputs, from some rows for each, without gradients.
+
+    :param queries: inputs divided by lengthscales, (Q, q).
+    :param near: the numbers of rows for each, (Q, n), of torch.long.
+
+    >>> one = torch.ones(3, 1, dtype=torch.float64)
+    >>> rows = StationaryRows(torch.arange(3.0).double().unsqueeze(-1), one, one, one[0], one[0, 0], Profile.GAUSSIAN)
+    >>> predictions(rows, torch.tensor([[0.5]], dtype=torch.float64), torch.tensor([[0, 1]]))
+    (tensor([[0.6771]], dtype=torch.float64), tensor([[0.4024]], dtype=torch.float64))
+    """
+    own = torch.arange(len(rows.points), len(rows.points) + len(queries), device=near.device)
+    nothing = rows.residual.new_zeros(len(queries), rows.residual.shape[-1])
+    new = queries, nothing, nothing
+    points, residual, noise = (torch.cat(parts) for parts in zip(rows[:3], new, strict=True))
+    groups = RowGroups(torch.cat([near, own.unsqueeze(-1)], dim=-1))
+    error, variance = _errors(rows._replace(points=points, residual=residual, noise=noise).take(groups.rows), groups)
+    return -error, variance
+
+
+class _LogDensity(torch.autograd.Function):
+    """Gradients are found with the value."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        points: Tensor,
+        residual: Tensor,
+        noise: Tensor,
+        scale: Tensor,
+        alpha: Tensor,
+        profile: Profile,
+        is_student: bool,
+        groups: RowGroups,
+    ) -> Tensor:
+        rows = StationaryRows(points, residual, noise, scale, alpha, profile, is_student)
+        totals, value = [torch.zeros_like(part) for part in rows[:5]], points.new_zeros(())
+        for (used, _), found in zip(groups.parts, _each(rows, groups, has_gradients=True), strict=True):
+            value = value + _densities(found.error, found.variance, is_student).sum()
+            for total, gradient in zip(totals[:3], found.gradients[:3], strict=True):
+                total.index_add_(0, used, gradient)
+            for total, gradient in zip(totals[3:], found.gradients[3:], strict=True):
+                total.add_(gradient)
+        ctx.save_for_backward(*totals)
+        return value
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_value: Tensor) -> tuple[Tensor | None, ...]:
+        return *(of_value * gradient for gradient in ctx.saved_tensors), None, None, None
+
+
+def _errors(rows: StationaryRows, groups: RowGroups) -> tuple[Tensor, Tensor]:
+    """The errors (B, T) of the last rows, predicted from those before, and their variances, without gradients.
+
+    They are zero and infinite for cells that are not known.
+    """
+    found = _each(rows, groups, has_gradients=False)
+    return torch.cat([part.error for part in found]), torch.cat([part.variance for part in found])
+
+
+def _densities(error: Tensor, variance: Tensor, is_student: bool) -> Tensor:
+    """The log densities (B, T) of errors, zero for cells that are not known."""
+    densities = student_log_density(error, variance) if is_student else normal_log_density(error, variance)
+    return densities.masked_fill(variance.isinf(), 0.0)
+
+
+class _Found(NamedTuple):
+    """Errors and variances of a part of the groups, and gradients of the sum of their log densities."""
+
+    error: Tensor
+    variance: Tensor
+    gradients: list[Tensor]
+
+
+def _each(rows: StationaryRows, groups: RowGroups, has_gradients: bool) -> list[_Found]:
+    """What is found for each part of groups; a ValueError where a covariance is not positive definite."""
+    is_compiled = _library is not None and rows.points.device.type == "cpu"
+
+    def solve(part: tuple[Tensor, Tensor]) -> _Found:
+        return (_compiled if is_compiled else _in_chunks)(rows.take(part[0]), part[1], has_gradients)
+
+    threads = torch.get_num_threads()
+    if is_compiled and threads > 1:
+        with ThreadPoolExecutor(threads) as pool:
+            found = list(pool.map(solve, groups.parts))
+    else:
+        found = [solve(part) for part in groups.parts]
+    if not all(bool((part.variance > 0).all()) for part in found):
+        raise ValueError(NO_FACTOR)
+    return found
+
+
+def _in_chunks(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Found:
+    """Solve groups by PyTorch."""
+    rows = rows.learned() if has_gradients else rows
+    found, gradients = [], [torch.zeros_like(part) for part in rows[:5]]
+    with torch.set_grad_enabled(has_gradients):
+        for chunk in groups.split(max(1, _CHUNK // (len(rows.scale) * groups.shape[-1] ** 2))):
+            error, variance = _chunk_errors(rows, chunk)
+            found.append((error.detach(), variance.detach()))
+            if has_gradients:
+                value = _densities(error, variance, rows.is_student).sum()
+                slopes = torch.autograd.grad(value, rows[:5], allow_unused=True, materialize_grads=True)
+                gradients = [total + slope for total, slope in zip(gradients, slopes, strict=True)]
+    error, variance = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return _Found(error, variance, gradients)
+
+
+def _chunk_errors(rows: StationaryRows, groups: Tensor) -> tuple[Tensor, Tensor]:
+    points = rows.points[groups] - rows.points[groups[:, -1:]]
+    noise, residual = rows.noise[groups].mT, rows.residual[groups].mT
+    matrix = rows.scale[:, None, None] * stationary_matrix(points, rows.profile, rows.alpha).unsqueeze(1)
+    is_known = noise.isfinite()
+    if bool(is_known.all()):
+        error, variance = prediction_errors(matrix + torch.diag_embed(noise), residual)
+    else:
+        inside = is_known.unsqueeze(-1) & is_known.unsqueeze(-2)
+        own = torch.diag_embed(torch.where(is_known, noise, 1.0))
+        error, variance = prediction_errors(
+            torch.where(inside, matrix, 0.0) + own, torch.where(is_known, residual, 0.0)
+        )
+        is_known = is_known[..., -1:]
+        error, variance = torch.where(is_known, error, 0.0), torch.where(is_known, variance, math.inf)
+    return error.squeeze(-1), variance.squeeze(-1)
+
+
+class _Groups(ctypes.Structure):
+    """``Groups`` of last_rows.cpp."""
+
+    _fields_ = [
+        *((name, ctypes.c_int64) for name in ("count", "size", "inputs", "outputs", "profile")),
+        *((name, ctypes.c_double) for name in ("alpha", "tails")),
+        *((name, ctypes.c_void_p) for name in ("rows", "points", "residual", "noise", "scale", "error", "variance")),
+        *((name, ctypes.c_void_p) for name in ("of_points", "of_residual", "of_noise", "of_scale", "of_alpha")),
+    ]
+
+
+def _compiled(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Found:
+    """Solve groups by the compiled library."""
+    inputs = [part.detach().contiguous() for part in rows[:4]]
+    error, variance = (inputs[0].new_empty(len(groups), len(rows.scale)) for _ in range(2))
+    gradients = [torch.zeros_like(part) for part in (*inputs, inputs[0].new_zeros(1))] if has_gradients else []
+    groups = groups.contiguous()
+    numbers = len(groups), groups.shape[-1], rows.points.shape[-1], len(rows.scale), int(rows.profile)
+    tails = 1.0 / _FREEDOM if rows.is_student else 0.0
+    arrays = [tensor.data_ptr() for tensor in (groups, *inputs, error, variance, *gradients)]
+    function = getattr(_library, f"last_rows_{str(rows.points.dtype).removeprefix('torch.')}")
+    if function(ctypes.byref(_Groups(*numbers, float(rows.alpha.detach()), tails, *arrays))):
+        raise MemoryError(f"no memory for the covariances of groups of {groups.shape[-1]} rows; take smaller groups")
+    return _Found(error, variance, [*gradients[:4], *(gradient.reshape(()) for gradient in gradients[4:])])
+
+
+try:
+    _library: ctypes.CDLL | None = ctypes.CDLL(importlib.import_module("rfgp.linalg._last_rows").__file__)
+except ImportError:
+    _library = None
