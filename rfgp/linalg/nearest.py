@@ -8,7 +8,7 @@ import scipy
 import torch
 from torch import Tensor
 
-_FEW_COLUMNS = 8
+_FEW_COLUMNS, _LEAF = 12, 32
 _ENTRIES = 2**23
 """Up to so many columns a tree finds near rows faster than all distances do, so many of which are held at a time."""
 
@@ -31,7 +31,7 @@ class NearestRows:
     @functools.cached_property
     def tree(self) -> scipy.spatial.KDTree:
         """A tree of the points."""
-        return scipy.spatial.KDTree(self.points.numpy())
+        return scipy.spatial.KDTree(self.points.numpy(), _LEAF, compact_nodes=False, balanced_tree=False)
 
     @functools.cached_property
     def _rounded(self) -> tuple[Tensor, Tensor]:
@@ -39,10 +39,13 @@ class NearestRows:
         rounded = (self.points - self.points.mean(0)).float()
         return rounded, 0.5 * rounded.square().sum(-1)
 
-    def query(self, points: Tensor, count: int) -> Tensor:
-        """The numbers (n, count) of the nearest rows to finite points (n, d), in float64 on the CPU."""
+    def query(self, points: Tensor, count: int, slack: float = 0.0) -> Tensor:
+        """The numbers (n, count) of the nearest rows to finite points (n, d), in float64 on the CPU.
+
+        :param slack: a tree may return rows that are farther by so much of the distance, which saves most of the time.
+        """
         if self.points.shape[-1] <= _FEW_COLUMNS:
-            return torch.from_numpy(self.tree.query(points.numpy(), count)[1]).reshape(len(points), count)
+            return torch.from_numpy(self.tree.query(points.numpy(), count, eps=slack)[1]).reshape(len(points), count)
         rows, half = self._rounded
         others = (points - self.points.mean(0)).float()
         chunks = others.split(max(1, _ENTRIES // len(rows)))

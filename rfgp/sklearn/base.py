@@ -24,6 +24,7 @@ from ..inference import LeaveGroupOut, LeaveOneOut
 from ..models import WeightSpaceGP
 from ..training import Neighbors, fit
 from ..training.costs import covariance_seconds
+from ..training.neighbors import ParametersAlone
 from ..training.strategies import Strategy
 from ..training.timing import NEVER, Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, validated
@@ -32,6 +33,7 @@ from .comparison import BaselineComparison, LabeledRows
 from .folds import fold_labels
 from .frames.columns import most_levels
 from .kernels import is_rough, kernel_of_levels
+from .latent import needs_no_features
 from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, USUAL_WIDTH, ModelSize, default_size, timed_size
 from .table_encoder import TableEncoder, is_table
 
@@ -55,6 +57,9 @@ class RandomFeatureGP(BaseEstimator):
     _metric: Callable[..., float]
 
     _one_model: tuple[str, ...]
+
+    _waiting: tuple[Tensor, Tensor, Tensor | None] | None = None
+    """Rows, targets and weights on which the model is conditioned when it is asked for first."""
 
     encoder_: TableEncoder | None = None
     """What makes numbers of a data frame with text, dates or missing cells; None for numbers."""
@@ -85,6 +90,22 @@ class RandomFeatureGP(BaseEstimator):
         self.fallback = fallback
         self.verbose = verbose
         self.random_state = random_state
+
+    @property
+    def model_(self) -> Any:
+        """The fitted model; rows that predict without its features are given to it when it is first asked for."""
+        if "_model" not in vars(self):
+            raise AttributeError(f"expected a fitted {type(self).__name__}, got one without data; call fit first")
+        if self._waiting is not None:
+            x, y, weights = self._waiting
+            with torch.no_grad():
+                self._model.condition(x, y, weights=weights)
+            self._waiting = None
+        return self._model
+
+    @model_.setter
+    def model_(self, model: Any) -> None:
+        self._model, self._waiting = model, None
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -239,6 +260,8 @@ class RandomFeatureGP(BaseEstimator):
     ) -> tuple[WeightSpaceGP, float]:
         """A model of chosen size and parameters, fitted to standardized inputs (N, d), and the seconds of one fit.
 
+        It is not conditioned where new rows are to be predicted from those near them, without features.
+
         :param num_rows: the number of all rows, also those that come later.
         :param after: the seconds that are needed after that.
         :param kernel: in place of the one of the estimator.
@@ -277,7 +300,7 @@ class RandomFeatureGP(BaseEstimator):
                 x,
                 y,
                 weights=weights,
-                strategy=self._strategy(model, y, parts.is_tuned),
+                strategy=self._strategy(model, x, y, weights, parts.is_tuned),
                 time_limit=size.training_seconds,
                 max_evaluations=min(self.max_evaluations, _OF_CELLS) if _has_few_cells(y) else self.max_evaluations,
                 progress=False,
@@ -294,7 +317,9 @@ class RandomFeatureGP(BaseEstimator):
                 stacklevel=4,
             )
 
-    def _strategy(self, model: WeightSpaceGP, y: Tensor, is_tuned: bool) -> str | Strategy:
+    def _strategy(
+        self, model: WeightSpaceGP, x: Tensor, y: Tensor, weights: Tensor | None, is_tuned: bool
+    ) -> str | Strategy:
         """From what parameters are found, where that is left open: little data where it tells as much."""
         if self.strategy != "auto":
             return self.strategy
@@ -302,7 +327,8 @@ class RandomFeatureGP(BaseEstimator):
         if is_several and len(y) > 1 and not (_has_few_cells(y) and model.block_size is None):
             return Neighbors(initialize=not is_tuned)
         if model.block_size is not None:
-            return "blocks"
+            is_near = is_tuned and self.num_neighbors == "auto" and needs_no_features(model, x, y, weights)
+            return ParametersAlone(initialize=False) if is_near else "blocks"
         return "auto" if len(y) > NUM_EXACT_ROWS or bool(torch.isnan(y).any()) else "subset"
 
     @property

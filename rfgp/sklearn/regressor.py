@@ -24,6 +24,7 @@ from torch import Tensor
 from .._support import checks
 from ..averaging import AveragedGP
 from ..averaging.mixture import Tail
+from ..inference.local import SharedRows
 from ..linalg.sampling import drawing_from
 from ..training import timing
 from ..training.strategies import Strategy
@@ -36,7 +37,7 @@ from .choice import Parts, plain_kernel
 from .comparison import BaselineComparison, LabeledRows, observed_means, split_rows, tail_of, target_losses
 from .forest import MOST_VALUES, forest_baseline
 from .kernels import multitask_kernel, scaled_kernel
-from .latent import latent_moments, noise_variances
+from .latent import conditioned_rows, latent_moments, noise_variances, rows_of
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
 from .phases import phases
 from .row_weights import present, row_weights
@@ -117,6 +118,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     _metric = staticmethod(r2_score)
     _one_model = (*ONE_MODEL, "noise")
+
+    _is_near = False
+    """Whether new rows are predicted from those near them, by the exact kernel alone."""
 
     def __init__(
         self,
@@ -238,6 +242,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         own = self._with_gaps(x, as_tensor(weights))
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
+            near = None
             with torch.enable_grad():
                 if self.noise == "student":
                     model: Any = self._student_models(x[train], z[train], generator, deadline.earlier(seconds))
@@ -246,6 +251,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                     parts = functools.partial(self._parts, num_lengthscales(self.x_scaler_), z, generator)
                     of_rows = None if own is None else own[train]
                     model, once = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
+                    if model.conditioned is None:
+                        near = rows_of(model, x[train], z[train], of_rows)
             bar.begin("comparison")
             others = _OTHERS if deadline.allows(seconds + once) else {"constant": Constant}
             comparison = BaselineComparison(target_losses, others)
@@ -253,11 +260,11 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 unseen = rows.take(held.numpy())
                 precisions = None if own is None else own[held].numpy()
                 weighted, until = unseen._replace(weights=precisions), deadline.earlier(seconds + once)
-                found = _as_time_allows(functools.partial(_unseen, model), weighted, until)
+                found = _as_time_allows(functools.partial(_unseen, model, near), weighted, until)
                 seen = unseen.take(np.arange(len(found)))
                 comparison.on_held_out(rows.take(train.numpy()), seen, self._judged(seen, found))
                 bar.begin("all rows")
-                if deadline.allows(once) or not once:
+                if near is None and (deadline.allows(once) or not once):
                     model.update(x[held], z[held], weights=None if own is None else own[held])
             elif self.noise == "normal" and deadline.allows(left_out_seconds(model, len(x))):
                 left_out = model.leave_one_out(x, z, weights=own)
@@ -266,7 +273,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             self._compare(comparison, rows)
             if self.encoder_ is not None and self.fallback_ is None:
                 comparison.warn_of_marked(self.encoder_.encoding_.marks)
-        self.model_ = model
+        self.model_, self._is_near = model, near is not None
+        if self._is_near:
+            self._waiting = x, z, own
 
     def _judged(self, rows: LabeledRows, found: Floats) -> Floats:
         """The losses (N,) of rows that a model has not seen, and the tails of each target that make them smallest.
@@ -413,7 +422,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     @property
     def _is_averaged(self) -> bool:
         """Whether an averaged model predicts."""
-        return self.fallback_ is None and isinstance(self.model_, AveragedGP)
+        return self.fallback_ is None and isinstance(self._model, AveragedGP)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.95) -> Floats:
         """Central intervals of new observations at inputs (N, d): lower and upper ends, (N, 2) or (N, 2, T).
@@ -460,11 +469,19 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     def _normal_moments(self, x: Tensor, has_variance: bool) -> tuple[Floats, Floats]:
         """Means and variances (N, T) of the normals whose central 95 % intervals new observations have."""
-        if self.fallback_ is not None or isinstance(self.model_, StudentModels):
+        if self.fallback_ is not None or isinstance(self._model, StudentModels):
             observed = self._observed(x)
             return _columns(observed.mean.numpy()), _columns(observed.variance.numpy())
-        mean, variance = latent_moments(self.model_, x, has_variance)
-        return mean.numpy(), (variance + noise_variances(self.model_) * self._of_gaps(x)).numpy()
+        near = self._near_rows() if self._is_near else None
+        model = self.model_ if near is None else self._model
+        mean, variance = latent_moments(model, x, has_variance, near)
+        return mean.numpy(), (variance + noise_variances(model) * self._of_gaps(x)).numpy()
+
+    def _near_rows(self) -> SharedRows:
+        """The rows of the fit by which new ones are predicted without features."""
+        if self._waiting is None:
+            return conditioned_rows(self._model)
+        return rows_of(self._model, *self._waiting)
 
     def cross_val_predict(
         self,
@@ -599,11 +616,11 @@ def _as_time_allows(function: Callable[[LabeledRows], Floats], rows: LabeledRows
     return found
 
 
-def _unseen(model: Any, rows: LabeledRows) -> Floats:
+def _unseen(model: Any, near: SharedRows | None, rows: LabeledRows) -> Floats:
     """Moments (N, 2, T) of rows that a model has not seen, or their losses (N,) by models that have tails."""
     x = torch.from_numpy(rows.x)
     if isinstance(model, StudentModels):
         return model.losses(x, torch.from_numpy(rows.y))
-    mean, variance = (part.numpy() for part in latent_moments(model, x))
+    mean, variance = (part.numpy() for part in latent_moments(model, x, rows=near))
     of_rows = variance + noise_variances(model).numpy() / rows.ones_or_weights[:, None]
     return np.stack([mean, of_rows], axis=1)

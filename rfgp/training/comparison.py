@@ -12,7 +12,7 @@ from ..linalg.nearest import scaled_points
 from ..models import WeightSpaceGP
 from .composite_likelihood import CompositeLikelihood, Observations
 from .grid_comparison import compare_on_grid
-from .near_rows import near_groups, searches
+from .near_rows import NearRows, near_groups, searches
 from .neighbors import NeighborObjective
 from .rollback import Rollback
 from .session import Training
@@ -20,7 +20,7 @@ from .starts import random_rows
 from .timing import Deadline
 from .tuning import PlannedStage, Tuning
 
-_FIRST, _LAST = (PlannedStage(900, 10, True),), (PlannedStage(3000, 8, False),)
+_FIRST, _LAST_ROWS = (PlannedStage(900, 10, True),), (3000, 6000)
 _FINALISTS, _EVALUATIONS, _NEIGHBORS = 3, 100, 64
 _SHARE_OF_FIRST = 0.6
 
@@ -76,19 +76,21 @@ def compare(
     try:
         if all(model.sums_hold for model in models.values()):
             return compare_on_grid(models, x, y, noise, deadline)
-        trainings, tunings = {}, {}
+        trainings, tunings, near = {}, {}, NearRows(x)
         for index, (name, model) in enumerate(models.items()):
             objective = NeighborObjective(model, x, y, noise)
             if is_first:
                 objective.start()
             share = deadline.share(_SHARE_OF_FIRST / (_SHARE_OF_FIRST * (len(models) - index) + 1.0 - _SHARE_OF_FIRST))
             trainings[name] = Training(objective, False, _EVALUATIONS, share)
-            tunings[name] = Tuning(objective.observations(is_first), share)
+            tunings[name] = Tuning(objective.observations(is_first), share, near, has_start=not is_first)
             trainings[name].follow(tunings[name].stages(_FIRST if is_first else ()))
         finalists = sorted(tunings, key=lambda name: -tunings[name].value)[: _FINALISTS if is_first else None]
         for index, name in enumerate(finalists):
             tunings[name].deadline = deadline.share(1.0 / (len(finalists) - index))
-            trainings[name].follow(tunings[name].stages(_LAST))
+            evaluations = tunings[name].observations.shape_evaluations
+            last = tuple(PlannedStage(*pair, False) for pair in zip(_LAST_ROWS, evaluations, strict=False))
+            trainings[name].follow(tunings[name].stages(last))
         for tuning in tunings.values():
             tuning.write()
         held = min((tuning.held for tuning in tunings.values()), key=len)

@@ -11,14 +11,13 @@ from typing import ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from .._support.constrained import set_within
 from ..approximation.input_scales import input_scales
 from ..linalg.nearest import scaled_points
 from . import timing
 from .composite_likelihood import CompositeLikelihood
 from .exact_regression import ExactRegression
 from .near_rows import near_blocks
-from .noise_check import NUM_NEIGHBORS, has_one_noise, noise_factor
+from .noise_check import NUM_NEIGHBORS, has_one_noise, raise_noise
 from .session import Stage, Training
 from .starts import random_rows
 from .strategies import Strategy
@@ -66,7 +65,7 @@ class ExactStages(Strategy):
             trials = min(_TRIAL_EVALUATIONS, training.limit // _SHARE_OF_TRIALS)
             yield Stage(likelihood, self.name, evaluations, trials=trials, deadline=deadline)
         if 0 < groups.numel() < len(rows) > NUM_NEIGHBORS and has_one_noise(regression) and deadline.allows():
-            _raise_noise(training, regression, rows)
+            raise_noise(training, regression, rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,14 +137,3 @@ def _seconds(regression: ExactRegression, blocks: Tensor) -> float:
             likelihood.evidence()
         seconds = min(seconds, timing.clock() - began)
     return max(seconds, 1e-9)
-
-
-def _raise_noise(training: Training, regression: ExactRegression, rows: Tensor) -> None:
-    """Raise a noise with which rows are predicted badly from those near them."""
-    began = timing.clock()
-    factor, density = noise_factor(regression, rows)
-    likelihood = regression.model.likelihood
-    if factor > 1.0:
-        set_within(likelihood.noise_covar, "noise", factor * likelihood.noise.double())
-    name = "noise as it is" if factor == 1.0 else f"noise times {factor:g}"
-    training.add_stage(name, "rows given those near them", began, density)

@@ -15,7 +15,10 @@ from .starts import random_rows
 
 _MEASURED = 4096
 _FEW_INPUTS, _THINNING, _FEWEST = 3, 8, 64
-_SAME = 1e-12
+_SLACK, _KEPT = 0.5, 4
+"""Of the searches for rows that teach parameters, which miss 2 % of the nearest rows; so many searches are kept."""
+_SAME, _TWIN = 1e-12, 1e-4
+"""Scales that are the same but for so much are; a row at so small a part of the median squared distance is a twin."""
 
 
 class NearRows:
@@ -40,11 +43,23 @@ class NearRows:
             self._scales, self._found = scales, []
             self._searches = searches(scaled_points(self.x, scales), self.scales)
         for known, count, groups in self._found:
-            if known is rows and count == size:
+            if count == size and torch.equal(known, rows):
                 return groups
-        groups = near_groups(self._searches, rows, size)
-        self._found = [*self._found[-1:], (rows, size, groups)]
+        groups = near_groups(self._searches, rows, size, _SLACK)
+        self._found = [*self._found[1 - _KEPT :], (rows, size, groups)]
         return groups
+
+    def without_twins(self, groups: Tensor) -> Tensor:
+        """Groups as :meth:`groups` makes them, but for those whose last row almost is another row.
+
+        Two rows with the same inputs, and the same target, would teach a noise of zero. Where half of the rows have a
+        twin, their targets are repeated measurements, and all groups stay.
+        """
+        points = self._searches[0][1].points
+        near = points[groups[:, :-1].cpu()] - points[groups[:, -1:].cpu()]
+        squared = near.square().sum(-1).amin(-1)
+        is_alone = squared > _TWIN * squared.median()
+        return groups[is_alone.to(groups.device)] if 2 * int(is_alone.sum()) > len(groups) else groups
 
 
 Search = tuple[Tensor, NearestRows]
@@ -61,13 +76,16 @@ def searches(points: Tensor, scales: int = 1) -> list[Search]:
     return found
 
 
-def near_groups(searches: list[Search], rows: Tensor, size: int) -> Tensor:
-    """``size`` other rows near some rows, as many of each search, and last the row itself, (n, size + 1)."""
+def near_groups(searches: list[Search], rows: Tensor, size: int, slack: float = 0.0) -> Tensor:
+    """``size`` other rows near some rows, as many of each search, and last the row itself, (n, size + 1).
+
+    :param slack: see :meth:`NearestRows.query`.
+    """
     points, chosen = searches[0][1].points, rows.unsqueeze(-1)
     size = min(size, len(points) - 1)
     for number, (some, nearest) in enumerate(searches):
         count = size // len(searches) + (size % len(searches) if number == 0 else 0)
-        found = nearest.query(points[rows.cpu()], min(chosen.shape[-1] + count, len(some)))
+        found = nearest.query(points[rows.cpu()], min(chosen.shape[-1] + count, len(some)), slack)
         near = some[found].to(rows.device)
         is_chosen = (near.unsqueeze(-1) == chosen.unsqueeze(-2)).any(-1)
         others = is_chosen.to(torch.uint8).argsort(dim=-1, stable=True)[:, :count]

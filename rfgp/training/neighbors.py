@@ -15,8 +15,9 @@ from torch import Tensor
 
 from .classes import Classes
 from .composite_likelihood import Observations
-from .exact_regression import exact_regression
+from .exact_regression import ExactRegression, exact_regression
 from .independent_outputs import MOST_LEADING, MaskedOutputs, RotatedOutputs
+from .noise_check import has_one_noise, raise_noise
 from .objectives import WeightSpaceObjective
 from .session import Stage, Training
 from .starts import center_inputs, start_from_data
@@ -24,7 +25,9 @@ from .strategies import Strategy, Task
 from .timing import clock
 from .tuning import PlannedStage, Tuning
 
-STEPS = (PlannedStage(3000, 16, True), PlannedStage(6000, 8, False), PlannedStage(6000, 8, False))
+_STEPS = (PlannedStage(3000, 16, True), PlannedStage(6000, 8, False), PlannedStage(6000, 8, False))
+_MORE_NEIGHBORS = (PlannedStage(6000, 15, False, 32), PlannedStage(4000, 10, False, 64))
+"""Of one output, whose scales and noise more neighbors tell better."""
 
 
 class NeighborObjective(WeightSpaceObjective):
@@ -66,6 +69,15 @@ class NeighborObjective(WeightSpaceObjective):
         return torch.tensor(self.value * self.num_rows)
 
 
+class UnconditionedObjective(NeighborObjective):
+    """The same, which leaves the model without its fit to all rows."""
+
+    leaves_fit = False
+
+    def finish(self) -> Tensor:
+        return torch.tensor(self.value * self.num_rows)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Neighbors(Strategy):
     r"""The log densities of rows given those that are nearest in units of the lengthscales, with the exact kernel.
@@ -73,8 +85,10 @@ class Neighbors(Strategy):
     .. math:: \sum_i \log p(y_i \mid y_{n(i)})
 
     First all lengthscales are multiplied by one number; then each is learned, where held-out rows are predicted better.
-    For one output, for several with a MultitaskKernel, and for Dirichlet classes, whose ``alpha_epsilon`` is learned
-    too. In place of the evidence the summary has the mean log density of held-out rows times the number of all.
+    One output takes 16 neighbors, then 32 and 64; a row whose inputs are those of another row is no target there, but
+    teaches the noise at the end. For one output, for several with a MultitaskKernel, and for Dirichlet classes, whose
+    ``alpha_epsilon`` is learned too. In place of the evidence the summary has the mean log density of held-out rows
+    times the number of all.
 
     :param initialize: whether starting values come from the data; else lengthscales are learned from those there are.
 
@@ -91,16 +105,35 @@ class Neighbors(Strategy):
             objective.start()
         center_inputs(training.model, objective.x)
         deadline = training.deadline.earlier(training.fit_seconds)
-        tuning = Tuning(objective.observations(training.initialize), deadline)
+        observations = objective.observations(training.initialize)
+        tuning = Tuning(observations, deadline, has_start=not training.initialize)
         training.initialize = False
-        for stage in tuning.stages(STEPS if self.initialize else STEPS[-1:]):
+        is_plain = isinstance(observations, ExactRegression) and observations.is_plain
+        steps = _STEPS if self.initialize else () if is_plain else _STEPS[-1:]
+        for stage in tuning.stages(steps + _MORE_NEIGHBORS if is_plain else steps):
             if training.left < 1:
                 break
             yield stage
         began = clock()
         tuning.write()
         training.add_stage("neighbors", f"{len(tuning.held)} held-out rows", began, tuning.value)
+        if isinstance(observations, ExactRegression) and has_one_noise(observations) and deadline.allows():
+            raise_noise(training, observations, torch.arange(len(objective.x)))
         training.ascent, objective.value = tuning.ascent, tuning.value
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParametersAlone(Neighbors):
+    """The parameters that :class:`Neighbors` learns, without conditioning the model on all rows.
+
+    :param initialize: whether starting values come from the data.
+
+    >>> ParametersAlone(initialize=False).initialize
+    False
+    """
+
+    def objective(self, task: Task) -> NeighborObjective:
+        return UnconditionedObjective(task.model, task.x, task.y, task.noise)
 
 
 def _refused(wanted: str) -> ValueError:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from .._support.constrained import set_within
 from ..approximation.input_scales import input_scales
 from ..linalg.nearest import scaled_points
 from ..linalg.prediction_errors import normal_log_density
+from . import timing
 from .exact_regression import ExactRegression
 from .near_rows import near_groups, searches
 from .prediction_errors import conditional_log_density
 from .starts import random_rows
 from .stationary import covariance
 
-NUM_ROWS, NUM_NEIGHBORS = 500, 64
+if TYPE_CHECKING:
+    from .session import Training
+
+NUM_NEIGHBORS = 64
+_MANY_ROWS, _NEIGHBORS_OF_MANY = 20_000, 8
 _SMALLEST_GAIN = 0.05
-_FACTORS = tuple(2.0**power for power in range(11))
+_FACTORS = tuple(2.0**power for power in range(17))
 _FIRST_ROWS, _FEW_ROWS, _LARGE_LOSS = 50, 200, 0.1
 _SMALLER, _SHORTER = tuple(0.5**power for power in range(1, 6)), tuple(2.0**power for power in range(6))
 """Features are compared with the exact kernel on so many rows, if the first of them gain. The rows have to gain so many
@@ -39,13 +46,25 @@ def noise_factor(regression: ExactRegression, rows: Tensor) -> tuple[float, floa
 
     .. math:: \max_{c \in \{1, 2, 4, \dots\}} \sum_i \log p(y_i \mid y_{n(i)}, c \sigma^2)
 
-    n(i) are the rows near row i; the factor is one where the gain is below 0.05 nats a row.
+    n(i) are eight rows near row i, which is one of up to 20,000, so that rare rows of large errors are seen; the factor
+    is one where the gain is below 0.05 nats a row.
     """
-    groups = rows.to(regression.x.device)[_near(regression.x[rows], regression, NUM_ROWS)]
+    groups = rows.to(regression.x.device)[_near(regression.x[rows], regression, _MANY_ROWS, _NEIGHBORS_OF_MANY)]
     densities = _densities(regression, groups, _FACTORS).mean(-1)
     best = int(densities.argmax())
     index = best if float(densities[best] - densities[0]) > _SMALLEST_GAIN else 0
     return _FACTORS[index], float(densities[index])
+
+
+def raise_noise(training: Training, regression: ExactRegression, rows: Tensor) -> None:
+    """Raise a noise with which rows are predicted badly from those near them."""
+    began = timing.clock()
+    factor, density = noise_factor(regression, rows)
+    likelihood = regression.model.likelihood
+    if factor > 1.0:
+        set_within(likelihood.noise_covar, "noise", factor * likelihood.noise.double())
+    name = "noise as it is" if factor == 1.0 else f"noise times {factor:g}"
+    training.add_stage(name, "rows given those near them", began, density)
 
 
 @torch.no_grad()
@@ -78,10 +97,10 @@ def advice_on_features(regression: ExactRegression) -> str | None:
     )
 
 
-def _near(x: Tensor, regression: ExactRegression, count: int) -> Tensor:
-    """Some of the rows x (N, d), each behind the rows near it, (count, 65)."""
+def _near(x: Tensor, regression: ExactRegression, count: int, size: int = NUM_NEIGHBORS) -> Tensor:
+    """Some of the rows x (N, d), each behind the rows near it, (count, size + 1)."""
     points = scaled_points(x, input_scales(regression.kernel, regression.x))
-    return near_groups(searches(points), random_rows(len(x), count).to(x.device), NUM_NEIGHBORS)
+    return near_groups(searches(points), random_rows(len(x), count).to(x.device), size)
 
 
 def _gain(regression: ExactRegression, groups: Tensor) -> tuple[float, float, float, int]:

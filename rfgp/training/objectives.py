@@ -54,6 +54,8 @@ class Objective(abc.ABC):
     """The power of the number of rows with which the time of an evaluation grows, at most."""
     quantity: ClassVar[str] = "log marginal likelihood"
     """What it is, in words."""
+    leaves_fit: ClassVar[bool] = True
+    """Whether the model is fitted to all rows at the end."""
     prior: Callable[[], Tensor] | None = None
     """The log density of the parameters, where it is not that of the registered priors alone."""
 

@@ -234,6 +234,8 @@ class Training:
         if self._is_whole:
             self.initial = value if math.isnan(self.initial) and not self.source else self.initial
             return value
+        if not self.objective.leaves_fit:
+            return value
         self.add_stage("wide model", "all rows", began, value / count)
         began = timing.clock()
         try:

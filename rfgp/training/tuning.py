@@ -26,31 +26,43 @@ _NEIGHBORS, _NEIGHBORS_OF_FEW, _FEW = 16, 32, 2000
 _MEASURED, _GRADIENT = 128, 3.0
 """Rows from which costs are measured, and how many times a value an evaluation with its gradient takes."""
 _SHARE_OF_JUDGMENT, _MOST_FACTORS = 0.1, 3
-_MORE_OF_TRANSFORMS = 3
-"""How many times the evaluations of lengthscales a transform of the inputs takes."""
 _STARTS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (0.3, 0.01))
 """By what lengthscales and noise are multiplied for the starts that are compared."""
 _ROWS_OF_STARTS = 128
 
 
 class PlannedStage(NamedTuple):
-    """A stage to come, with so many rows: fewer where a row needs several factors."""
+    """A stage to come, with so many rows: fewer where a row needs several factors.
+
+    ``neighbors`` predict a row; None for as many as tell lengthscales quickly.
+    """
 
     rows: int
     evaluations: int
     is_tied: bool
+    neighbors: int | None = None
 
 
 class Tuning:
     """The parameters with which held-out rows have been predicted best so far: the model has them between stages.
 
     ``value`` is the mean log density of the rows ``held`` out, and ``ascent`` the maximization that has led there.
+
+    :param near: finds rows near others; models of the same rows share one.
+    :param has_start: whether the parameters have been learned before, so that other starts are not tried.
     """
 
-    def __init__(self, observations: Observations, deadline: Deadline = NEVER) -> None:
-        self.observations, self.deadline = observations, deadline
+    def __init__(
+        self,
+        observations: Observations,
+        deadline: Deadline = NEVER,
+        near: NearRows | None = None,
+        has_start: bool = False,
+    ) -> None:
+        self.observations, self.deadline, self._has_start = observations, deadline, has_start
         self.coordinates = Coordinates(observations.parts, observations.objective.moments)
-        self._near = NearRows(observations.x)
+        self._near = NearRows(observations.x) if near is None else near
+        self._size = _NEIGHBORS if len(observations.x) > _FEW else _NEIGHBORS_OF_FEW
         self.value = -math.inf
         self.ascent: Ascent | None = None
         order = random_rows(len(observations.x), len(observations.x)).to(observations.x.device)
@@ -67,7 +79,8 @@ class Tuning:
         """Those for which there is time; after each, the model has the best parameters."""
         has_one_shape = (self.coordinates.lengthscales | self.coordinates.transforms).sum() < 2
         for index, step in enumerate(steps):
-            is_needless = self._seen and not step.is_tied and has_one_shape
+            is_other_size = step.neighbors not in (None, self._size)
+            is_needless = self._seen and not step.is_tied and has_one_shape and not is_other_size
             if is_needless or (self._seen and not self.deadline.allows()):
                 return
             deadline = self.deadline.share(1.0 / (len(steps) - index))
@@ -77,14 +90,15 @@ class Tuning:
                 count = self._affordable(step, deadline)
             if self._seen and count < _FEWEST:
                 return
-            likelihood = self._likelihood(self._others.roll(-self._seen)[: max(count, _FEWEST)])
-            if not self._seen:
+            self._size = step.neighbors or self._size
+            likelihood = self._likelihood(self._others.roll(-self._seen)[: max(count, _FEWEST)], is_target=True)
+            if not self._seen and not self._has_start:
                 self._choose_start(likelihood.groups[:_ROWS_OF_STARTS])
+            if not self._seen or is_other_size:
                 self.value, self._best = self._likelihood(self.held).score_or_worst(), self.coordinates.values()
             self._seen += likelihood.num_rows
-            more = _MORE_OF_TRANSFORMS if self.coordinates.transforms.any() and not step.is_tied else 1
             name = "one lengthscale" if step.is_tied and not has_one_shape else "neighbors"
-            stage = Stage(likelihood, name, more * step.evaluations, step.is_tied, 0, deadline)
+            stage = Stage(likelihood, name, step.evaluations, step.is_tied, 0, deadline)
             yield stage
             value = self._likelihood(self.held).score_or_worst()
             if value > self.value:
@@ -97,11 +111,10 @@ class Tuning:
         self.coordinates.assign(self._best)
         self.observations.write()
 
-    def _likelihood(self, rows: Tensor) -> CompositeLikelihood:
-        """Rows given those near them."""
-        size = _NEIGHBORS if len(self.observations.x) > _FEW else _NEIGHBORS_OF_FEW
-        groups = self._near.groups(self.observations.kernel, rows, size)
-        return CompositeLikelihood(self.observations, groups, targets=1)
+    def _likelihood(self, rows: Tensor, is_target: bool = False) -> CompositeLikelihood:
+        """Rows given those near them; as targets of which parameters are learned, without rows that have a twin."""
+        groups = self._near.groups(self.observations.kernel, rows, self._size)
+        return CompositeLikelihood(self.observations, self._near.without_twins(groups) if is_target else groups, 1)
 
     def _costs(self, rows: Tensor) -> tuple[float, float]:
         """Seconds a row: of the search for those near it, and of its log density, without what comes only once."""

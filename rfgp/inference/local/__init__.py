@@ -4,6 +4,7 @@ from .local_points import LocalPoints
 from .partition import BlockPartition
 from .regression import LocalRegression, WhitenedNoise
 from .rows import LocalRows, sums_of_blocks
+from .shared_rows import SharedRows
 from .system_regression import SystemRegression, regression_of, systems_of
 from .systems import LocalSystems
 
@@ -13,6 +14,7 @@ __all__ = [
     "LocalRegression",
     "LocalRows",
     "LocalSystems",
+    "SharedRows",
     "SystemRegression",
     "WhitenedNoise",
     "regression_of",
