@@ -63,7 +63,7 @@ def main() -> None:
     options = common.arguments(__doc__ or "", "last_rows").parse_args()
     rows, targets = (500, 100) if options.quick else (ROWS, TARGETS)
     cells = [
-        (f"{kernel} > {neighbors}", lambda k=kernel, n=neighbors: measure(k, n, rows, targets))
+        (f"{kernel}, {neighbors}", lambda k=kernel, n=neighbors: measure(k, n, rows, targets))
         for kernel in KERNELS
         for neighbors in NEIGHBORS
     ]

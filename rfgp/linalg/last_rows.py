@@ -82,7 +82,8 @@ class RowGroups:
 
 def _numbered(groups: Tensor) -> tuple[Tensor, Tensor]:
     """The rows of groups in ascending order, and the groups by their numbers among these."""
-    is_used = torch.zeros(int(groups.max()) + 1, dtype=torch.bool, device=groups.device)
+    size = int(groups.max()) + 1 if groups.numel() else 0
+    is_used = torch.zeros(size, dtype=torch.bool, device=groups.device)
     is_used[groups.reshape(-1)] = True
     return is_used.nonzero().squeeze(-1), (is_used.cumsum(0) - 1)[groups]
 
@@ -257,7 +258,7 @@ class _Groups(ctypes.Structure):
 
 def _compiled(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Found:
     """Solve groups by the compiled library."""
-    inputs = [part.detach().contiguous() for part in rows[:4]]
+    inputs = [part.detach().to(rows.points.dtype).contiguous() for part in rows[:4]]
     error, variance = (inputs[0].new_empty(len(groups), len(rows.scale)) for _ in range(2))
     gradients = [torch.zeros_like(part) for part in (*inputs, inputs[0].new_zeros(1))] if has_gradients else []
     groups = groups.contiguous()
