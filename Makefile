@@ -9,7 +9,7 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # torch goes first and alone, so that the pinned build is settled before anything that depends on it.
-$(INSTALLED): pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml setup.py rfgp/linalg/last_rows.cpp constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt torch
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'
@@ -71,5 +71,5 @@ docs: $(INSTALLED)  ## build the documentation; DOCS_FULL=1 runs the tutorials i
 	@echo "docs/_build/html/index.html"
 
 clean:  ## remove the environment and everything generated
-	rm -rf .venv .oldest .package build dist docs/_build demo-results .mypy_cache .pytest_cache .ruff_cache *.egg-info
+	rm -rf .venv .oldest .package build dist docs/_build demo-results .mypy_cache .pytest_cache .ruff_cache *.egg-info rfgp/linalg/*.so
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

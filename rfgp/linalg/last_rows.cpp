@@ -19,8 +19,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
-#include <new>
 
 #define INLINE static inline __attribute__((always_inline))
 
@@ -157,9 +157,10 @@ struct LastRows {
     INLINE int run(const Groups<T> &g) {
         const int64_t n = g.size, q = g.inputs, outputs = g.outputs, entries = n * (n + 1) / 2;
         const bool has_gradient = g.of_z;
-        V *const space = new (std::nothrow) V[2 * n * q + 4 * entries + (4 + 2 * outputs) * n + outputs];
-        if (!space) return 1;
-        V *const z = space, *const of_z = z + n * q, *const kernel = of_z + n * q, *const slope = kernel + entries;
+        const int64_t vectors = 2 * n * q + 4 * entries + (4 + 2 * outputs) * n + outputs;
+        void *memory;
+        if (posix_memalign(&memory, 64, vectors * sizeof(V))) return 1;
+        V *const z = (V *)memory, *const of_z = z + n * q, *const kernel = of_z + n * q, *const slope = kernel + entries;
         V *const by_alpha = slope + entries, *const matrix = by_alpha + entries, *const white = matrix + entries;
         V *const noise = white + n, *const inverse = noise + n, *const weight = inverse + n;
         V *const left = weight + n, *const right = left + n * outputs;
@@ -265,7 +266,7 @@ struct LastRows {
                 for (int64_t t = 0; t < outputs; t++) g.of_scale[t] += of_scale[t][lane];
                 *g.of_alpha += of_alpha[lane];
             }
-        delete[] space;
+        free(memory);
         return 0;
     }
 };

@@ -82,7 +82,8 @@ class RowGroups:
 
 def _numbered(groups: Tensor) -> tuple[Tensor, Tensor]:
     """The rows of groups in ascending order, and the groups by their numbers among these."""
-    is_used = torch.zeros(int(groups.max()) + 1, dtype=torch.bool, device=groups.device)
+    size = int(groups.max()) + 1 if groups.numel() else 0
+    is_used = torch.zeros(size, dtype=torch.bool, device=groups.device)
     is_used[groups.reshape(-1)] = True
     return is_used.nonzero().squeeze(-1), (is_used.cumsum(0) - 1)[groups]
 
@@ -154,10 +155,10 @@ class _LogDensity(torch.autograd.Function):
     ) -> Tensor:
         rows = StationaryRows(points, residual, noise, scale, alpha, profile, is_student)
         totals, value = [torch.zeros_like(part) for part in rows[:5]], points.new_zeros(())
-        for (used, _), found in zip(groups.parts, _each(rows, groups, has_gradients=True), strict=True):
+        for found in _each(rows, groups, has_gradients=True):
             value = value + _densities(found.error, found.variance, is_student).sum()
             for total, gradient in zip(totals[:3], found.gradients[:3], strict=True):
-                total.index_add_(0, used, gradient)
+                total.index_add_(0, found.rows, gradient)
             for total, gradient in zip(totals[3:], found.gradients[3:], strict=True):
                 total.add_(gradient)
         ctx.save_for_backward(*totals)
@@ -185,32 +186,36 @@ def _densities(error: Tensor, variance: Tensor, is_student: bool) -> Tensor:
 
 
 class _Found(NamedTuple):
-    """Errors and variances of a part of the groups, and gradients of the sum of their log densities."""
+    """Errors and variances of a part of the groups, and gradients of the sum of their log densities in some rows."""
 
+    rows: Tensor
     error: Tensor
     variance: Tensor
     gradients: list[Tensor]
 
 
+_Solved = tuple[Tensor, Tensor, list[Tensor]]
+
+
 def _each(rows: StationaryRows, groups: RowGroups, has_gradients: bool) -> list[_Found]:
     """What is found for each part of groups; a ValueError where a covariance is not positive definite."""
-    is_compiled = _library is not None and rows.points.device.type == "cpu"
-
-    def solve(part: tuple[Tensor, Tensor]) -> _Found:
-        return (_compiled if is_compiled else _in_chunks)(rows.take(part[0]), part[1], has_gradients)
-
-    threads = torch.get_num_threads()
-    if is_compiled and threads > 1:
-        with ThreadPoolExecutor(threads) as pool:
-            found = list(pool.map(solve, groups.parts))
+    if _library is None or rows.points.device.type != "cpu":
+        everything = torch.arange(len(rows.points), device=rows.points.device)
+        found = [_Found(everything, *_in_chunks(rows, groups.numbers, has_gradients))]
     else:
-        found = [solve(part) for part in groups.parts]
+
+        @torch.no_grad()
+        def solve(part: tuple[Tensor, Tensor]) -> _Found:
+            return _Found(part[0], *_compiled(rows.take(part[0]), part[1], has_gradients))
+
+        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+            found = list(pool.map(solve, groups.parts))
     if not all(bool((part.variance > 0).all()) for part in found):
         raise ValueError(NO_FACTOR)
     return found
 
 
-def _in_chunks(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Found:
+def _in_chunks(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Solved:
     """Solve groups by PyTorch."""
     rows = rows.learned() if has_gradients else rows
     found, gradients = [], [torch.zeros_like(part) for part in rows[:5]]
@@ -223,13 +228,15 @@ def _in_chunks(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Fo
                 slopes = torch.autograd.grad(value, rows[:5], allow_unused=True, materialize_grads=True)
                 gradients = [total + slope for total, slope in zip(gradients, slopes, strict=True)]
     error, variance = (torch.cat(parts) for parts in zip(*found, strict=True))
-    return _Found(error, variance, gradients)
+    return error, variance, gradients
 
 
 def _chunk_errors(rows: StationaryRows, groups: Tensor) -> tuple[Tensor, Tensor]:
-    points = rows.points[groups] - rows.points[groups[:, -1:]]
-    noise, residual = rows.noise[groups].mT, rows.residual[groups].mT
-    matrix = rows.scale[:, None, None] * stationary_matrix(points, rows.profile, rows.alpha).unsqueeze(1)
+    flat = groups.reshape(-1)  # gradients of index_select are faster
+    points, residual, noise = (part.index_select(0, flat).unflatten(0, groups.shape) for part in rows[:3])
+    residual, noise = residual.mT, noise.mT
+    matrix = stationary_matrix(points - points[:, -1:], rows.profile, rows.alpha).unsqueeze(1)
+    matrix = rows.scale[:, None, None] * matrix
     is_known = noise.isfinite()
     if bool(is_known.all()):
         error, variance = prediction_errors(matrix + torch.diag_embed(noise), residual)
@@ -255,9 +262,9 @@ class _Groups(ctypes.Structure):
     ]
 
 
-def _compiled(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Found:
+def _compiled(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Solved:
     """Solve groups by the compiled library."""
-    inputs = [part.detach().contiguous() for part in rows[:4]]
+    inputs = [part.detach().to(rows.points.dtype).contiguous() for part in rows[:4]]
     error, variance = (inputs[0].new_empty(len(groups), len(rows.scale)) for _ in range(2))
     gradients = [torch.zeros_like(part) for part in (*inputs, inputs[0].new_zeros(1))] if has_gradients else []
     groups = groups.contiguous()
@@ -267,7 +274,7 @@ def _compiled(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Fou
     function = getattr(_library, f"last_rows_{str(rows.points.dtype).removeprefix('torch.')}")
     if function(ctypes.byref(_Groups(*numbers, float(rows.alpha.detach()), tails, *arrays))):
         raise MemoryError(f"no memory for the covariances of groups of {groups.shape[-1]} rows; take smaller groups")
-    return _Found(error, variance, [*gradients[:4], *(gradient.reshape(()) for gradient in gradients[4:])])
+    return error, variance, [*gradients[:4], *(gradient.reshape(()) for gradient in gradients[4:])]
 
 
 try:

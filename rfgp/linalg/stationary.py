@@ -16,6 +16,7 @@ class Profile(enum.IntEnum):
     r"""A kernel as a function of squared scaled distances, :math:`f(\sum_k \tau_k^2 / \ell_k^2)`.
 
     The rational quadratic one is :math:`(1 + r^2 / 2 \alpha)^{-\alpha}`; others have no :math:`\alpha`.
+    Numbers are those of ``last_rows.cpp``.
     """
 
     GAUSSIAN = 0
@@ -74,7 +75,7 @@ def _squared_distances(x: Tensor, profile: Profile) -> Tensor:
     Those are digits of small distances, of which only one kernel takes the root.
     """
     squares = x.square().sum(-1)
-    if profile is Profile.MATERN_1_2 or float(squares.max()) > _LARGE:
+    if profile is Profile.MATERN_1_2 or bool((squares > _LARGE).any()):
         return torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist").square_()
     rows = x.reshape(-1, *x.shape[-2:])
     squared = torch.baddbmm(squares.reshape(-1, 1, x.shape[-2]), rows, rows.mT, alpha=-2.0)

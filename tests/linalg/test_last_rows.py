@@ -141,6 +141,7 @@ def test_predictions_are_those_of_dense_algebra(way):
     rows = rows._replace(**{name: getattr(rows, name).detach() for name in ("points", "residual", "noise", "scale")})
     queries, near = rows.points[:5] + 0.1, groups.numbers[:5, :-1]
     mean, variance = last_rows.predictions(rows, queries, near)
+    assert last_rows.predictions(rows, queries[:0], near[:0])[0].shape == (0, 2)
     for row, output in itertools.product(range(5), range(2)):
         known = near[row][rows.noise[near[row], output].isfinite()]
         points = torch.cat([rows.points[known], queries[row : row + 1]])
