@@ -6,10 +6,14 @@ and NLPD of forests, boosting and ridge regression are those of normals with the
 
 from __future__ import annotations
 
+import contextlib
+import functools
+import importlib
 import json
+import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +27,7 @@ from sklearn.linear_model import RidgeCV
 from sklearn.model_selection import cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from torch.distributions import Normal
+from torch.distributions import Categorical, Normal
 
 import rfgp
 from rfgp.averaging import Mixture
@@ -91,18 +95,76 @@ def ridge(x: np.ndarray, y: np.ndarray, new: np.ndarray) -> Predicted:
     return _normal(model.predict(new), [(-model[-1].best_score_) ** 0.5])
 
 
+_FAST = gpytorch.settings.fast_computations
+_SETTINGS: list[tuple[Any, str]] = [
+    *((setting, "_default") for setting in (_FAST.covar_root_decomposition, _FAST.log_prob, _FAST.solves)),
+    (gpytorch.settings.cholesky_max_tries, "_global_value"),
+    (gpytorch.settings.max_cholesky_size, "_global_value"),
+    (gpytorch.settings.max_eager_kernel_size, "_global_value"),
+]
+"""What the import of BoTorch changes for all models of GPyTorch."""
+
+
+def _set(values: Sequence[Any]) -> None:
+    for place, value in zip(_SETTINGS, values, strict=True):
+        setattr(*place, value)
+
+
+@functools.cache
+def _values_of_botorch() -> list[Any]:
+    """Import BoTorch, and undo what this changes."""
+    own = [getattr(*place) for place in _SETTINGS]
+    importlib.import_module("botorch")
+    found = [getattr(*place) for place in _SETTINGS]
+    _set(own)
+    return found
+
+
+@contextlib.contextmanager
+def botorch_settings() -> Iterator[None]:
+    """The settings of BoTorch, for its own models alone."""
+    values, own = _values_of_botorch(), [getattr(*place) for place in _SETTINGS]
+    _set(values)
+    try:
+        yield
+    finally:
+        _set(own)
+
+
 def botorch(x: np.ndarray, y: np.ndarray, new: np.ndarray) -> Predicted:
     """BoTorch's SingleTaskGP."""
-    from botorch.fit import fit_gpytorch_mll
-    from botorch.models import SingleTaskGP
-    from gpytorch.mlls import ExactMarginalLogLikelihood
+    with botorch_settings():
+        from botorch.fit import fit_gpytorch_mll
+        from botorch.models import SingleTaskGP
+        from gpytorch.mlls import ExactMarginalLogLikelihood
 
+        x, new = _in_unit_cube(x, new)
+        model = SingleTaskGP(torch.from_numpy(x), torch.from_numpy(y).unsqueeze(-1))
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
+        with torch.no_grad():
+            found = model.posterior(torch.from_numpy(new), observation_noise=True)
+        return Normal(found.mean.squeeze(-1), found.variance.squeeze(-1).sqrt())
+
+
+def saas(x: np.ndarray, y: np.ndarray, new: np.ndarray) -> Predicted:
+    """BoTorch's fully Bayesian model with sparse inputs, by a short chain; it needs ``botorch[fully_bayesian]``."""
+    with botorch_settings():
+        from botorch.fit import fit_fully_bayesian_model_nuts
+        from botorch.models.fully_bayesian import SaasFullyBayesianSingleTaskGP
+
+        x, new = _in_unit_cube(x, new)
+        torch.manual_seed(0)
+        model = SaasFullyBayesianSingleTaskGP(torch.from_numpy(x), torch.from_numpy(y).unsqueeze(-1))
+        fit_fully_bayesian_model_nuts(model, warmup_steps=128, num_samples=64, thinning=4, disable_progbar=True)
+        with torch.no_grad():
+            found = model.posterior(torch.from_numpy(new), observation_noise=True)
+        normals = Normal(found.mean.squeeze(-1).mT, found.variance.squeeze(-1).mT.sqrt())
+        return rfgp.models.NormalMixture(Categorical(torch.ones_like(normals.mean)), normals)
+
+
+def _in_unit_cube(x: np.ndarray, new: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     low, width = x.min(0), np.maximum(np.ptp(x, axis=0), 1e-12)
-    model = SingleTaskGP(torch.from_numpy((x - low) / width), torch.from_numpy(y).unsqueeze(-1))
-    fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model))
-    with torch.no_grad():
-        found = model.posterior(torch.from_numpy((new - low) / width), observation_noise=True)
-    return Normal(found.mean.squeeze(-1), found.variance.squeeze(-1).sqrt())
+    return (x - low) / width, (new - low) / width
 
 
 MODELS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], Predicted]] = {
@@ -114,7 +176,10 @@ MODELS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], Predicted]] = {
     "boosting": boosting,
     "ridge": ridge,
     "BoTorch": botorch,
+    "SAAS": saas,
 }
+MOST_ROWS = {"SAAS": 210}
+"""Of more rows a fit takes minutes."""
 
 
 PLOTTED = ("one set of parameters", "average", "forest", "BoTorch")
@@ -182,25 +247,29 @@ def main() -> None:
     common.add_plot(parser)
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--sets", default=",".join(SETS))
+    parser.add_argument("--models", default="/".join(MODELS))
     options = parser.parse_args()
     if options.plot:
         plot(json.loads(options.out.read_text()), options.out)
         return
     count = 1 if options.quick else options.folds
     warnings.simplefilter("ignore")
-    found: dict[str, dict[str, dict[str, Any]]] = {}
+    models, found = options.models.split("/"), dict[str, dict[str, dict[str, Any]]]()
     for name in options.sets.split(",")[: 2 if options.quick else None]:
         found[name] = {}
-        for model, fit in MODELS.items():
+        for model in models:
+            if len(next(folds(options.data_dir, name, 1))[0]) > MOST_ROWS.get(model, math.inf):
+                continue
             parts = []
             for x, y, new, truth in folds(options.data_dir, name, count):
                 began = time.process_time()
-                predicted = fit(x, y, new)
+                predicted = MODELS[model](x, y, new)
                 seconds = time.process_time() - began
                 parts.append({**scores(predicted, torch.from_numpy(truth)), "seconds": seconds})
             found[name][model] = mean_of(parts)
             print(f"{name:13s} {model:22s} {shown(found[name][model])}", flush=True)
-    means = {model: mean_of([of[model] for of in found.values()]) for model in MODELS}
+    whole = [model for model in models if all(model in of_set for of_set in found.values())]
+    means = {model: mean_of([of_set[model] for of_set in found.values()]) for model in whole}
     for model, of_model in means.items():
         print(f"{'mean':13s} {model:22s} {shown(of_model)}")
     environment = common.environment()

@@ -17,15 +17,15 @@ from .bank_member import LearnsBaseline
 from .error_correlations import correlation_root
 from .fitted_rows import FittedRows
 from .gaps import imputations
-from .member import Functions, Member, Moments, equal_rows, groups_by_size, groups_of_fitted
+from .member import Functions, Member, Moments, equal_rows, groups_by_size, groups_of_fitted, predictions
 from .mixture import Mixture, MixtureComponent, QuantileCurves, Tail
 from .one_target import members_of_one
 from .several_targets import members_of_several
 from .stacking import LogScores, mixed, resolutions, stacked
 
 _GROUPS, _EDGE, _SMALLEST = 8, 1e-6, 1e-300
-_BLOCK = 2000
-"""Predictions are made for so many rows at once."""
+_PREDICTING = 24
+"""Of all members so many draws predict new rows."""
 
 
 class AveragedGP(FittedRows):
@@ -132,14 +132,20 @@ class AveragedGP(FittedRows):
         shape = moments[0].mean.shape[1:] if self.has_outputs else moments[0].mean.shape[1:2]
         return Mixture(components, self.weights, *self.limits, tuple(shape))
 
-    def _moments(self, x: Tensor, has_noise: bool = True) -> list[Moments]:
-        blocks = [[member.predict(block, has_noise) for block in x.split(_BLOCK)] for member in self.members]
-        return [Moments(*(torch.cat(part, dim=1) for part in zip(*of, strict=True))) for of in blocks]
+    @property
+    def _predicting(self) -> list[Member[Any]]:
+        """The members by which new rows are predicted, with draws in number as their weight: about 24 of all."""
+        found = []
+        for member, weight in zip(self.members, self.weights.amax(1).tolist(), strict=True):
+            count = min(member.num_draws, math.ceil(_PREDICTING * weight))
+            places = [(2 * k + 1) * member.num_draws // (2 * count) for k in range(count)]
+            found.append(member.of_draws(places) if count < member.num_draws else member)
+        return found
 
     @torch.no_grad()
     def predictive(self, x: Tensor) -> Mixture:
         """The distributions of new targets at inputs (M, d), each alone."""
-        return self._mixture(self._moments(self._inputs(x)), self.tails)
+        return self._mixture(predictions(self._predicting, self._inputs(x)), self.tails)
 
     def _inputs(self, x: Tensor) -> Tensor:
         """New inputs (M, d), checked, in float64."""
@@ -148,7 +154,7 @@ class AveragedGP(FittedRows):
     @torch.no_grad()
     def function(self, x: Tensor) -> Mixture:
         """The distributions of the functions without noise at inputs (M, d), each alone."""
-        return self._mixture(self._moments(self._inputs(x), has_noise=False), self._normal_tails)
+        return self._mixture(predictions(self._predicting, self._inputs(x), has_noise=False), self._normal_tails)
 
     @property
     def _normal_tails(self) -> list[Tail]:
@@ -274,23 +280,23 @@ class AveragedGP(FittedRows):
 
         :param has_noise: whether it is that of targets, or of the functions without noise.
         """
-        x, tails = self._inputs(x), self.tails if checks.flag("has_noise", has_noise) else self._normal_tails
-        moments = self._moments(x, has_noise)
-        found = self._covariances(x, moments, self._mixture(moments, tails), has_noise)
+        found, _ = self._covariances(self._inputs(x), checks.flag("has_noise", has_noise))
         return found if self.has_outputs else found[0]
 
-    def _covariances(self, x: Tensor, moments: Sequence[Moments], marginal: Mixture, has_noise: bool = True) -> Tensor:
-        """Those of all targets, (T, M, M), with what members predict and the mixture of that."""
-        tails = self.tails if has_noise else self._normal_tails
+    def _covariances(self, x: Tensor, has_noise: bool = True) -> tuple[Tensor, Mixture]:
+        """Those of all targets, (T, M, M), and the distributions of each row."""
+        tails, members = self.tails if has_noise else self._normal_tails, self._predicting
+        moments = predictions(members, x, has_noise)
+        marginal = self._mixture(moments, tails)
         low, high = self.limits
         center = 0.5 * (low + high)
         means = marginal.mean.reshape(len(x), -1) - center
-        joints = [member.joint(x, has_noise) for member in self.members]
+        joints = [member.joint(x, has_noise) for member in members]
         found = []
         for number in range(means.shape[1]):
             total, columns = x.new_zeros(len(x), len(x)), torch.tensor([number])
             ends = [end[columns] for end in (center, low, high)]
-            for k, member in enumerate(self.members):
+            for k, member in enumerate(members):
                 share = float(self.weights[k, number]) / member.num_draws
                 if not share:
                     continue
@@ -301,7 +307,7 @@ class AveragedGP(FittedRows):
                     root = std / joint.covariance.diagonal().clamp_min(_SMALLEST).sqrt()
                     total += share * (joint.covariance * torch.outer(root, root) + torch.outer(apart, apart))
             found.append(total)
-        return torch.stack(found)
+        return torch.stack(found), marginal
 
     @torch.no_grad()
     def sample(self, x: Tensor, num_samples: int, generator: Generator | None = None) -> Tensor:
@@ -315,9 +321,8 @@ class AveragedGP(FittedRows):
         x, num_samples = self._inputs(x), checks.positive_integer("num_samples", num_samples)
         shape = num_samples, len(x), self.targets.shape[1]
         normal = self._correlated(torch.randn(shape, generator=checks.generator(generator), dtype=x.dtype), generator)
-        moments = self._moments(x)
-        marginal = self._mixture(moments, self.tails)
-        for number, matrix in enumerate(self._covariances(x, moments, marginal)):
+        covariances, marginal = self._covariances(x)
+        for number, matrix in enumerate(covariances):
             std = matrix.diagonal().sqrt()
             normal[..., number] = normal[..., number] @ cholesky(matrix / torch.outer(std, std)).mT
         return QuantileCurves(marginal)(normal if self.has_outputs else normal.squeeze(-1))

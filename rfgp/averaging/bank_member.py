@@ -11,11 +11,13 @@ import torch
 from torch import Generator, Tensor
 
 from .column_scale import ColumnScale
-from .kernel_bank import RATIOS, KernelBank, kernels, log_evidences, scales, variances
-from .member import Functions, JointNormal, Member, Moments, group_left_out
+from .kernel_bank import RATIOS, KernelBank, KernelCross, kernels, log_evidences, scales
+from .member import Functions, JointNormal, Member, Moments, by_rows, group_left_out
 
 _MOST_KERNELS, _SMALLEST_WEIGHT, _STEPS = 24, 1e-3, 30
 _SMALLEST_VARIANCE = 1e-12
+_BLOCK = 1000
+"""Predictions are made for so many rows at once."""
 
 
 class Baseline(Protocol):
@@ -128,27 +130,37 @@ class BankMember(Member[KernelBank]):
             _accumulate(first, second, targets, weights, mean, torch.outer(variance, scale))
         return self._matched(first, second, self.base)
 
-    def predict(self, x: Tensor, has_noise: bool = True) -> Moments:
-        first = x.new_zeros(len(x), self.y.shape[1])
+    @classmethod
+    def predict_all(cls, members: Sequence[BankMember], x: Tensor, has_noise: bool = True) -> list[Moments]:
+        bases: dict[int, Tensor] = {}
+        for member in members:
+            if id(member.baseline) not in bases:
+                bases[id(member.baseline)] = member._baseline(x)
+        found: dict[int, Moments] = {}
+        for alike in by_rows(members):
+            bank, parts = alike[0].rows, []
+            shapes = sorted({candidate.shape for member in alike for candidate in member.candidates})
+            for new in bank.scale(x).split(_BLOCK):
+                crosses = bank.crosses(new, shapes)
+                parts.append([member._mixed(crosses, len(new), has_noise) for member in alike])
+            for member, of_member in zip(alike, zip(*parts, strict=True), strict=True):
+                first, second = (torch.cat(part) for part in zip(*of_member, strict=True))
+                found[id(member)] = member._matched(first, second, bases[id(member.baseline)])
+        return [found[id(member)] for member in members]
+
+    def _mixed(self, crosses: dict[int, KernelCross], count: int, has_noise: bool) -> tuple[Tensor, Tensor]:
+        """Means (M, T) of the processes at new inputs, and of their squares."""
+        first = self.y.new_zeros(count, self.y.shape[1])
         second = torch.zeros_like(first)
-        crosses = self._crosses(self.rows.scale(x))
         for (shape, ratio, targets), weights, precision, projected, scale in self._each():
-            cross, prior = crosses[shape]
-            latent = (prior - precision @ cross.square()).clamp_min(0.0)
-            variance = latent + float(RATIOS[ratio]) if has_noise else latent
+            cross, latent = crosses[shape]
+            variance = latent[ratio] + float(RATIOS[ratio]) if has_noise else latent[ratio]
             mean = cross.mT @ (precision.unsqueeze(-1) * projected)
             _accumulate(first, second, targets, weights, mean, torch.outer(variance, scale))
-        return self._matched(first, second, self._baseline(x))
+        return first, second
 
     def _baseline(self, x: Tensor) -> Tensor:
         return x.new_zeros(()) if self.baseline is None else self.baseline(x)
-
-    def _crosses(self, new: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
-        """For each shape that is used: eigenvectors times the kernel (N, M), and its variances (M,)."""
-        used = sorted({candidate.shape for candidate in self.candidates})
-        shapes = self.rows.shapes
-        made = zip(used, kernels(self.rows.x, new, [shapes[k] for k in used]), strict=True)
-        return {k: (self.rows.spectrum(k).vectors.mT @ matrix, variances(new, shapes[k])) for k, matrix in made}
 
     def _matched(self, first: Tensor, second: Tensor, base: Tensor) -> Moments:
         """Moments of the targets from those of the components."""
@@ -159,7 +171,7 @@ class BankMember(Member[KernelBank]):
 
     def joint(self, x: Tensor, has_noise: bool = True) -> Callable[[int], list[JointNormal]]:
         new, moments, found = self.rows.scale(x), self.predict(x, has_noise), list(self._each())
-        crosses = self._crosses(new)
+        crosses = self.rows.crosses(new, sorted({candidate.shape for candidate in self.candidates}))
         priors = dict(zip(crosses, kernels(new, new, [self.rows.shapes[k] for k in crosses]), strict=True))
         amounts = x.new_zeros(len(found), self.y.shape[1])  # weights times scales
         first, means = x.new_zeros(len(x), self.y.shape[1]), []

@@ -107,6 +107,11 @@ class DrawnFunctions:
         return values
 
 
+def decay(x: Tensor, z: Tensor) -> Tensor:
+    """Exponentials (N, M) of minus the distances of numbers (N,) and (M,), by as many exponentials as numbers."""
+    return torch.minimum(torch.outer(x.exp(), (-z).exp()), torch.outer((-x).exp(), z.exp()))
+
+
 def matern_frequencies(count: int, dim: int, generator: Generator | None, smoothness: float = 2.5) -> Tensor:
     """Draws (count, d) from the spectral density of a Matern kernel with lengthscales of one."""
     normal = torch.randn(count, dim, generator=generator, dtype=torch.float64)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Generator, Tensor
 
-from .member import Functions, JointNormal, Member, MemberRows, Moments
+from .member import Functions, JointNormal, Member, MemberRows, Moments, predictions
 
 
 class ImputedMember(Member[MemberRows]):
@@ -32,8 +32,10 @@ class ImputedMember(Member[MemberRows]):
     def left_out(self, groups: Sequence[Tensor] = ()) -> Moments:
         return self._joined([member.left_out(groups) for member in self.members])
 
-    def predict(self, x: Tensor, has_noise: bool = True) -> Moments:
-        return self._joined([member.predict(x, has_noise) for member in self.members])
+    @classmethod
+    def predict_all(cls, members: Sequence[ImputedMember], x: Tensor, has_noise: bool = True) -> list[Moments]:
+        found = iter(predictions([part for member in members for part in member.members], x, has_noise))
+        return [member._joined([next(found) for _ in member.members]) for member in members]
 
     def joint(self, x: Tensor, has_noise: bool = True) -> Callable[[int], Iterator[JointNormal]]:
         parts = [member.joint(x, has_noise) for member in self.members]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Generator, Tensor
 
-from .functions import ConditionedKernel, DrawnFunctions, MaternPart, PriorFunctions
+from .functions import ConditionedKernel, DrawnFunctions, MaternPart, PriorFunctions, decay
 from .input_scale import InputScale
 from .member import MemberRows
 
@@ -62,6 +62,17 @@ class KernelSpectrum(NamedTuple):
     vectors: Tensor
 
 
+class KernelCross(NamedTuple):
+    """A kernel between the rows and M new inputs.
+
+    :param projected: eigenvectors times the kernel, (N, M).
+    :param variance: variances of functions at the new inputs for each noise ratio, (R, M).
+    """
+
+    projected: Tensor
+    variance: Tensor
+
+
 class KernelBank(MemberRows):
     """Shapes of kernels at training inputs on one scale, each with its eigenvectors.
 
@@ -99,6 +110,15 @@ class KernelBank(MemberRows):
     def precisions(self, shape: int) -> Tensor:
         """The inverse eigenvalues (R, N) of the covariance of the targets, for each noise ratio."""
         return 1.0 / (self.spectrum(shape).values.clamp_min(0.0) + RATIOS.unsqueeze(-1))
+
+    def crosses(self, new: Tensor, shapes: Sequence[int]) -> dict[int, KernelCross]:
+        """Some of the shapes, by their numbers, between the rows and new inputs (M, d) on their scale."""
+        found = {}
+        for shape, matrix in zip(shapes, kernels(self.x, new, [self.shapes[k] for k in shapes]), strict=True):
+            projected = self.spectrum(shape).vectors.mT @ matrix
+            variance = variances(new, self.shapes[shape]) - self.precisions(shape) @ projected.square()
+            found[shape] = KernelCross(projected, variance.clamp_min_(0.0))
+        return found
 
     def drawn(
         self, shape: int, ratio: int, y: Tensor, num_functions: int, generator: Generator | None
@@ -164,9 +184,12 @@ def variances(x: Tensor, shape: Shape) -> Tensor:
 
 
 def _additive(x: Tensor, z: Tensor, part: Part) -> Tensor:
-    total = x.new_zeros(len(x), len(z))
-    for column, other in zip(x.mT, z.mT, strict=True):
-        total += _matern((column.unsqueeze(-1) - other).abs_(), part)
+    total, rate = x.new_zeros(len(x), len(z)), (1.0 if part.smoothness == 0.5 else math.sqrt(5.0)) / part.length
+    for column, other in zip(x.mT * rate, z.mT * rate, strict=True):
+        found = decay(column, other)
+        if part.smoothness != 0.5:
+            found.mul_(_polynomial((column.unsqueeze(-1) - other).abs_()))
+        total += found
     return total.div_(max(x.shape[1], 1)) if x.shape[1] else total.add_(1.0)
 
 
@@ -174,4 +197,9 @@ def _matern(distance: Tensor, part: Part) -> Tensor:
     if part.smoothness == 0.5:
         return torch.exp(distance / -part.length)
     scaled = distance * (math.sqrt(5.0) / part.length)
-    return (scaled / 3.0).add_(1.0).mul_(scaled).add_(1.0).mul_(torch.exp(-scaled))
+    return _polynomial(scaled).mul_(torch.exp(-scaled))
+
+
+def _polynomial(distance: Tensor) -> Tensor:
+    """1 + r + r^2 / 3 of distances r."""
+    return (distance / 3.0).add_(1.0).mul_(distance).add_(1.0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterable, Sequence
-from typing import Generic, NamedTuple, Self, TypeVar
+from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 import torch
 from torch import Generator, Tensor
@@ -41,6 +41,7 @@ class MemberRows(abc.ABC):
 
 
 MemberRowsT = TypeVar("MemberRowsT", bound=MemberRows)
+MemberT = TypeVar("MemberT", bound="Member[Any]")
 
 
 class Member(abc.ABC, Generic[MemberRowsT]):
@@ -62,9 +63,17 @@ class Member(abc.ABC, Generic[MemberRowsT]):
         :param groups: the numbers of rows of groups of one size in each tensor, (G, size); other rows are alone.
         """
 
+    @classmethod
     @abc.abstractmethod
+    def predict_all(cls, members: Sequence[Self], x: Tensor, has_noise: bool = True) -> list[Moments]:
+        """What members of this class predict at inputs (M, d): what they have in common is computed once.
+
+        :param has_noise: whether it is new targets, or the functions there.
+        """
+
     def predict(self, x: Tensor, has_noise: bool = True) -> Moments:
         """New targets at inputs (M, d), or the functions there."""
+        return self.predict_all([self], x, has_noise)[0]
 
     @abc.abstractmethod
     def joint(self, x: Tensor, has_noise: bool = True) -> Callable[[int], Iterable[JointNormal]]:
@@ -102,6 +111,23 @@ class Member(abc.ABC, Generic[MemberRowsT]):
         :param rows: the inputs that are kept.
         :param kept: the numbers (M,) of these rows.
         """
+
+
+def predictions(members: Sequence[Member[Any]], x: Tensor, has_noise: bool = True) -> list[Moments]:
+    """What members of several classes predict, see :meth:`Member.predict_all`."""
+    found: dict[int, Moments] = {}
+    for kind in {type(member): None for member in members}:
+        alike = [member for member in members if type(member) is kind]
+        found.update(zip(map(id, alike), kind.predict_all(alike, x, has_noise), strict=True))
+    return [found[id(member)] for member in members]
+
+
+def by_rows(members: Sequence[MemberT]) -> list[list[MemberT]]:
+    """Members in groups of the same training rows."""
+    groups: dict[int, list[MemberT]] = {}
+    for member in members:
+        groups.setdefault(id(member.rows), []).append(member)
+    return [*groups.values()]
 
 
 def group_left_out(

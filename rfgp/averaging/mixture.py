@@ -22,7 +22,8 @@ DEGREES = (3.0, 4.0, 6.0, 10.0, 30.0, math.inf)
 _NODES = torch.linspace(-5.0, 5.0, 31, dtype=torch.float64)
 _NODE_WEIGHTS = torch.softmax(-0.5 * _NODES.square(), 0)
 """Nodes and weights of means over transformed targets: the trapezoidal rule, which is exact for smooth functions."""
-_STEPS, _CLOSE = 60, 1e-10
+_STEPS, _CLOSE, _ROUNDING = 60, 1e-10, 1e-15
+"""Quantiles are found in so many steps, to so much of a standard deviation, or of their level."""
 _MOST_VALUES = 200_000
 """So many values are transformed at once."""
 _FARTHEST = 6.0
@@ -46,8 +47,11 @@ class Tail:
         self, u: Tensor, of_student: Callable[[float, Tensor], Tensor], of_normal: Callable[[Tensor], Tensor]
     ) -> Tensor:
         """Functions of values (..., T) by the degrees of freedom of their columns."""
+        different = self.degrees.unique().tolist()
+        if len(different) == 1:
+            return of_normal(u) if math.isinf(different[0]) else of_student(different[0], u)
         found = torch.empty_like(u)
-        for degrees in self.degrees.unique().tolist():
+        for degrees in different:
             columns = self.degrees == degrees
             part = u[..., columns]
             found[..., columns] = of_normal(part) if math.isinf(degrees) else of_student(degrees, part)
@@ -123,6 +127,10 @@ class Residuals(NamedTuple):
         mixed = logs.logsumexp(0) - math.log(len(logs)) if len(logs) > 1 else logs[0]
         return mixed + self.log_slope
 
+    def cdf(self, tail: Tail) -> Tensor:
+        """The probabilities (M, T) of smaller targets."""
+        return tail.cdf(self.standard).mean(0)
+
 
 class MixtureComponent(NamedTuple):
     """What a member predicts of M values of T targets: moments (S, M, T) on its scale, that scale, and tails."""
@@ -154,7 +162,7 @@ class MixtureComponent(NamedTuple):
 
     def cdf(self, y: Tensor) -> Tensor:
         """The probabilities of smaller targets than y (M, T)."""
-        return self.tail.cdf((self.target.forward(y) - self.moments.mean) / self.moments.variance.sqrt()).mean(0)
+        return self.residuals(y).cdf(self.tail)
 
     def quantiles(self, level: Tensor) -> Tensor:
         """Quantiles (S, M, T) of every draw in units of the targets, at levels (T,) or (M, T)."""
@@ -211,6 +219,11 @@ class Mixture:
         self._components = [component.of(columns) for component, columns in pairs]
         self._weights = [of[columns] for of, columns in zip(weights, self._columns, strict=True)]
 
+    @property
+    def _matrix_shape(self) -> tuple[int, int]:
+        """That of values as a matrix (M, T)."""
+        return self._shape[0], math.prod(self._shape[1:])
+
     @functools.cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
         """Means and variances (M, T)."""
@@ -233,7 +246,7 @@ class Mixture:
 
     def _mixed(self, parts: Sequence[Tensor]) -> Tensor:
         """The weighted sums (M, T) of what the components have for their targets."""
-        total = parts[0].new_zeros(self._shape[0], math.prod(self._shape[1:]))
+        total = parts[0].new_zeros(self._matrix_shape)
         for part, columns, weights in zip(parts, self._columns, self._weights, strict=True):
             total[:, columns] += weights * part
         return total
@@ -273,21 +286,27 @@ class Mixture:
 
     def log_prob(self, y: Tensor) -> Tensor:
         """The log densities of targets (M,) or (M, T)."""
-        return self._log_density(self._targets(y)).reshape(self._shape)
+        return self._log_density(self._residuals(self._targets(y))).reshape(self._shape)
 
-    def _log_density(self, y: Tensor) -> Tensor:
-        logs = y.new_full((len(self._components), *y.shape), -math.inf)
+    def _residuals(self, y: Tensor) -> list[Residuals]:
+        """Those of every component, for targets (M, T)."""
+        pairs = zip(self._components, self._columns, strict=True)
+        return [component.residuals(y[:, columns]) for component, columns in pairs]
+
+    def _log_density(self, residuals: Sequence[Residuals]) -> Tensor:
+        """The log densities (M, T)."""
+        logs = self.limits[0].new_full((len(residuals), *self._matrix_shape), -math.inf)
         for number, (component, columns) in enumerate(zip(self._components, self._columns, strict=True)):
-            logs[number][:, columns] = component.log_density(y[:, columns]) + self._weights[number].log()
+            logs[number][:, columns] = residuals[number].log_density(component.tail) + self._weights[number].log()
         return logs.logsumexp(0)
 
     def cdf(self, y: Tensor) -> Tensor:
         """The probabilities of smaller targets than y (M,) or (M, T)."""
-        return self._cdf(self._targets(y)).reshape(self._shape)
+        return self._cdf(self._residuals(self._targets(y))).reshape(self._shape)
 
-    def _cdf(self, y: Tensor) -> Tensor:
-        pairs = zip(self._components, self._columns, strict=True)
-        return self._mixed([component.cdf(y[:, columns]) for component, columns in pairs])
+    def _cdf(self, residuals: Sequence[Residuals]) -> Tensor:
+        pairs = zip(self._components, residuals, strict=True)
+        return self._mixed([found.cdf(component.tail) for component, found in pairs])
 
     def _targets(self, y: Tensor) -> Tensor:
         """Targets (M, T), checked, in float64."""
@@ -296,37 +315,42 @@ class Mixture:
             raise ValueError(f"expected y of shape {self._shape}, got {tuple(y.shape)}; pass one value for each")
         return y.reshape(len(y), -1)
 
-    def icdf(self, level: float | Tensor) -> Tensor:
-        """The quantiles at a level between 0 and 1."""
-        level = checks.share("level", level)
-        return self._quantiles(torch.full_like(self.limits[0], level)).reshape(self._shape)
+    def icdf(self, level: float | Tensor, near: Tensor | None = None) -> Tensor:
+        """The quantiles at a level between 0 and 1.
+
+        :param near: values (M,) or (M, T) near them, where the search begins.
+        """
+        levels = torch.full_like(self.limits[0], checks.share("level", level))
+        return self._quantiles(levels, None if near is None else self._targets(near)).reshape(self._shape)
 
     def of_scores(self, z: Tensor) -> Tensor:
         """The values (M,) or (M, T) whose normal scores are z of this shape: draws, of standard normal values."""
         return self._quantiles(torch.special.ndtr(self._targets(z))).reshape(self._shape)
 
-    def _quantiles(self, level: Tensor) -> Tensor:
+    def _quantiles(self, level: Tensor, start: Tensor | None = None) -> Tensor:
         """The quantiles (M, T) at levels (T,) or (M, T).
 
         Newton's method finds where normal scores are those of the levels, between the quantiles of all components.
         """
         pairs = zip(self._components, self._columns, strict=True)
         quantiles = [component.quantiles(level[..., columns]) for component, columns in pairs]
-        found = self._mixed([part.mean(0) for part in quantiles])
-        low, high = torch.full_like(found, math.inf), torch.full_like(found, -math.inf)
+        found = self._mixed([part.mean(0) for part in quantiles]) if start is None else start
+        low, high = (found.new_full(found.shape, end) for end in (math.inf, -math.inf))
         for part, columns in zip(quantiles, self._columns, strict=True):
             low[:, columns] = torch.minimum(low[:, columns], part.amin(0))
             high[:, columns] = torch.maximum(high[:, columns], part.amax(0))
+        found = torch.minimum(torch.maximum(found, low), high)
         close = _CLOSE * (self.stddev.reshape(found.shape) + 1e-300)
         score = torch.special.ndtri(level)
         for _ in range(_STEPS):
-            below = self._cdf(found)
+            residuals = self._residuals(found)
+            below = self._cdf(residuals)
             low, high = torch.where(below < level, found, low), torch.where(below > level, found, high)
             own = torch.special.ndtri(below)
-            newton = found - (own - score) * (_normal_log_density(own) - self._log_density(found)).exp()
+            newton = found - (own - score) * (_normal_log_density(own) - self._log_density(residuals)).exp()
             is_inside = (newton >= low) & (newton <= high)
             moved = torch.where(below == level, found, torch.where(is_inside, newton, 0.5 * (low + high)))
-            is_done = (moved - found).abs() <= close
+            is_done = ((moved - found).abs() <= close) | ((below - level).abs() <= _ROUNDING)
             found = moved
             if bool(is_done.all()):
                 break
@@ -345,9 +369,11 @@ class QuantileCurves:
     """
 
     def __init__(self, mixture: Mixture) -> None:
-        values, slopes = [], []
+        values: list[Tensor] = []
+        slopes: list[Tensor] = []
         for node in _NODES:
-            quantile = mixture.icdf(float(torch.special.ndtr(node)))
+            near = values[-1] + (_NODES[1] - _NODES[0]) * slopes[-1] if values else None
+            quantile = mixture.icdf(float(torch.special.ndtr(node)), near)
             values.append(quantile)
             slopes.append((_normal_log_density(node) - mixture.log_prob(quantile)).exp())
         low, high = (end.reshape(mixture.mean.shape[1:]) for end in mixture.limits)

@@ -31,10 +31,10 @@ _SMOOTH, _MOST_NOISE = [Form("values", False, True), Form("values", True, True)]
 """Noise of a larger share of the variance hides whether a function is smooth."""
 CHOOSING, CHOSEN_BY = 400, 300
 """From how many rows on members are chosen first, and by how many rows."""
-_DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS = 24, 200, 8, 32
+_DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS = 24, 100, 8, 32
 _LEARNING = 1000
 """Parameters are learned from so many rows."""
-_WORK_OF_SMOOTH = 8, 64, 400
+_WORK_OF_SMOOTH = 8, 48, 400
 """The most draws, proposals and rows of smooth members, whose parameters are many, and told by few rows."""
 _SHARE, _MOST_SHAPES = 0.25, 3
 

@@ -53,18 +53,19 @@ class SmoothKernel(TargetKernel):
     def of_rows(self, vector: Floats) -> tuple[Tensor, Callable[[Tensor], Floats]]:
         scale, joint, scales, single = self._parts(vector)
         part = _joint(self.x * joint, self.x * joint).mul_(scale)
+        alone = [*_singles(self.x * single, self.x * single)]
 
         def slope(by_matrix: Tensor) -> Floats:
             by_lengths, of_scales = [-joint.square() * _squares(part * by_matrix, self.x)], []
-            for k, one in enumerate(_singles(self.x * single, self.x * single)):
-                weighted = one.mul_(by_matrix).mul_(scales[k])
+            for k, one in enumerate(alone):
+                weighted = one.mul(by_matrix).mul_(scales[k])
                 of_scales.append(weighted.sum().reshape(1))
                 by_lengths.append(-single[k].square() * _squares(weighted, self.x[:, k : k + 1]))
             by_joint = part.reshape(-1) @ by_matrix.reshape(-1)
             return torch.cat([*by_lengths, *of_scales, by_joint.reshape(1), torch.zeros(1)]).numpy()
 
         total = part + 1.0
-        for k, one in enumerate(_singles(self.x * single, self.x * single)):
+        for k, one in enumerate(alone):
             total.add_(one, alpha=float(scales[k]))
         return total, slope
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from .functions import MaternPart, PriorFunctions
+from .functions import MaternPart, PriorFunctions, decay
 from .target_kernel import Floats, TargetKernel
 
 LENGTHS = (1.0, 0.3)
@@ -28,8 +28,8 @@ def fixed_matrices(x: Tensor, z: Tensor) -> Tensor:
     parts = x.new_zeros(_FIXED, len(x), len(z))
     torch.matmul(x, z.mT, out=parts[0])
     for part, length in zip(parts[1:], LENGTHS, strict=True):
-        for column, other in zip(x.mT, z.mT, strict=True):
-            part += _matern((column.unsqueeze(-1) - other).abs_().mul_(math.sqrt(5.0) / length))
+        for column, other in zip(x.mT * (math.sqrt(5.0) / length), z.mT * (math.sqrt(5.0) / length), strict=True):
+            part.add_(_polynomial((column.unsqueeze(-1) - other).abs_()).mul_(decay(column, other)))
     return parts.div_(dim)
 
 

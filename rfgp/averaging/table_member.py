@@ -6,6 +6,7 @@ import copy
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from ..linalg import cholesky
 from .column_scale import ColumnScale
 from .functions import ConditionedKernel, DrawnFunctions
 from .input_scale import InputScale
-from .member import Functions, JointNormal, Member, MemberRows, Moments, group_left_out
+from .member import Functions, JointNormal, Member, MemberRows, Moments, by_rows, group_left_out
 from .parameter_draws import Floats, most_probable, parameter_draws
 from .smooth_kernel import SmoothKernel
 from .table_kernel import FixedParts, TableKernel, fixed_matrices, has_lengthscales
@@ -24,6 +25,9 @@ from .target_kernel import TargetKernel
 _STEPS, _STEPS_FROM_NEAR, _STEPS_OF_OTHER_ROWS = 100, 40, 10
 """Steps of the search for the most probable parameters, of one that begins at those of other rows, and of some rows."""
 _MOST_ROWS = 500
+_CACHED_VALUES, _BLOCK_VALUES, _LEAST_BLOCK = 2**17, 3_000_000, 2000
+"""Kernels of new rows are made for so many values at once, which the processor's cache holds, and their parts without
+parameters for so many, or so many rows."""
 
 
 class TableRows(FixedParts, MemberRows):
@@ -41,6 +45,15 @@ class TableRows(FixedParts, MemberRows):
 
     def with_inputs(self, x: Tensor) -> TableRows:
         return TableRows(self.scale, x)
+
+
+class _Posterior(NamedTuple):
+    """A kernel, its parameters (p,), the Cholesky factor (N, N) of the covariance, and its solution (N,)."""
+
+    kernel: TargetKernel
+    vector: Floats
+    factor: Tensor
+    alpha: Tensor
 
 
 class TableMember(Member[TableRows]):
@@ -99,30 +112,26 @@ class TableMember(Member[TableRows]):
             draws = [parameter_draws(kernel, mode, count, num_proposals) for kernel, mode in pairs]
             self.vectors, self.roots = [of.vectors for of in draws], [of.root for of in draws]
 
-    def _posteriors(self, number: int) -> Iterator[tuple[TargetKernel, Floats, Tensor, Tensor]]:
-        """For each draw of a target its vector, the Cholesky factor (N, N) of the covariance, and its solution (N,)."""
-        kernel = self._kernels[number]
-        for vector in self.vectors[number]:
-            factor = _factor(kernel, vector)
-            yield kernel, vector, factor, torch.cholesky_solve(kernel.y.unsqueeze(-1), factor).squeeze(-1)
-
-    def _stacked(self, each: Sequence[Sequence[tuple[Tensor, Tensor]]]) -> Moments:
-        """Moments from those of every target and draw."""
-        parts = [torch.stack([torch.stack([pair[part] for pair in of]) for of in each], dim=-1) for part in range(2)]
-        return Moments(*parts)
+    def _moments(self, of_posterior: Callable[[_Posterior], tuple[Tensor, Tensor]]) -> Moments:
+        """Means (M,) and variances of every target and draw; those of equal draws are computed once."""
+        means, variances = [], []
+        for kernel, vectors in zip(self._kernels, self.vectors, strict=True):
+            different, places = np.unique(vectors, axis=0, return_inverse=True)
+            pairs = [of_posterior(_posterior(kernel, vector)) for vector in different]
+            mean, variance = (torch.stack(part)[places.reshape(-1)] for part in zip(*pairs, strict=True))
+            means.append(mean)
+            variances.append(variance)
+        return Moments(torch.stack(means, dim=-1), torch.stack(variances, dim=-1))
 
     def left_out(self, groups: Sequence[Tensor] = ()) -> Moments:
-        found = []
-        for number, column in enumerate(self.y.mT):
-            pairs = []
-            for _, _, factor, alpha in self._posteriors(number):
-                inverse = torch.cholesky_inverse(factor)
-                block = functools.partial(_block, inverse)
-                columns = column.unsqueeze(-1), alpha.unsqueeze(-1)
-                mean, variance = group_left_out(*columns, inverse.diagonal(), block, groups)
-                pairs.append((mean.squeeze(-1), variance))
-            found.append(pairs)
-        return self._stacked(found)
+        def moments(given: _Posterior) -> tuple[Tensor, Tensor]:
+            inverse = torch.cholesky_inverse(given.factor)
+            columns = given.kernel.y.unsqueeze(-1), given.alpha.unsqueeze(-1)
+            block = functools.partial(_block, inverse)
+            mean, variance = group_left_out(*columns, inverse.diagonal(), block, groups)
+            return mean.squeeze(-1), variance
+
+        return self._moments(moments)
 
     def log_evidence(self) -> float:
         total = float(self.target.log_slope(self.target.inverse(self.y)).sum())
@@ -160,39 +169,48 @@ class TableMember(Member[TableRows]):
         twin.vectors = [draws[list(places)] for draws in self.vectors]
         return twin
 
-    def predict(self, x: Tensor, has_noise: bool = True) -> Moments:
-        new = self.rows.scale(x)
-        crosses, found = self._kernels[0].between(self.rows.x, new), []
-        for number in range(self.y.shape[1]):
-            pairs = []
-            for kernel, vector, mean, variance, _ in self._at(number, new, crosses):
-                pairs.append((mean, variance + kernel.noise(vector) if has_noise else variance))
-            found.append(pairs)
-        return self._stacked(found)
+    @classmethod
+    def predict_all(cls, members: Sequence[TableMember], x: Tensor, has_noise: bool = True) -> list[Moments]:
+        found: dict[int, Moments] = {}
+        for alike in by_rows(members):
+            rows, between, parts = alike[0].rows, alike[0]._kernels[0].between, []
+            for new in rows.scale(x).split(max(_LEAST_BLOCK, _BLOCK_VALUES // len(rows.x))):
+                blocks = new.split(max(1, _CACHED_VALUES // len(rows.x)))
+                crosses = [between(rows.x, block) for block in blocks]
+                parts.append([member._at(blocks, crosses, has_noise) for member in alike])
+            for member, of_member in zip(alike, zip(*parts, strict=True), strict=True):
+                found[id(member)] = Moments(*(torch.cat(part, dim=1) for part in zip(*of_member, strict=True)))
+        return [found[id(member)] for member in members]
 
-    def _at(
-        self, number: int, new: Tensor, crosses: Callable[[Floats], Tensor]
-    ) -> Iterator[tuple[TargetKernel, Floats, Tensor, Tensor, Tensor]]:
-        """For each draw of a target: its vector, means and variances (M,) of the function, half the reduction (N, M).
+    def _at(self, blocks: Sequence[Tensor], crosses: Sequence[Callable[[Floats], Tensor]], has_noise: bool) -> Moments:
+        """Predictions at blocks of inputs on their scale; for vectors the kernels between training inputs and these."""
 
-        :param new: inputs (M, d) on their scale.
-        :param crosses: for vectors the kernel between training inputs and these.
-        """
-        for kernel, vector, factor, alpha in self._posteriors(number):
-            cross = crosses(vector)
-            half = torch.linalg.solve_triangular(factor, cross, upper=False)
-            latent = (kernel.variance(vector, new) - half.square().sum(0)).clamp_min(0.0)
-            yield kernel, vector, cross.mT @ alpha, latent, half
+        def moments(given: _Posterior) -> tuple[Tensor, Tensor]:
+            kernel, vector, factor, alpha = given
+            means, variances = [], []
+            for new, cross_of in zip(blocks, crosses, strict=True):
+                cross = cross_of(vector)
+                means.append(alpha @ cross)
+                half = torch.linalg.solve_triangular(factor, cross, upper=False)
+                variances.append(kernel.variance(vector, new) - half.square_().sum(0))
+            variance = torch.cat(variances).clamp_min_(0.0)
+            return torch.cat(means), variance + kernel.noise(vector) if has_noise else variance
+
+        return self._moments(moments)
 
     def joint(self, x: Tensor, has_noise: bool = True) -> Callable[[int], Iterator[JointNormal]]:
-        new, kernel = self.rows.scale(x), self._kernels[0]
-        priors, crosses = kernel.between(new, new), kernel.between(self.rows.x, new)
+        new, kernels = self.rows.scale(x), self._kernels
+        priors, crosses = kernels[0].between(new, new), kernels[0].between(self.rows.x, new)
 
         def of_target(number: int) -> Iterator[JointNormal]:
-            for kernel, vector, mean, variance, half in self._at(number, new, crosses):
-                covariance = priors(vector) - half.mT @ half
-                covariance.diagonal().copy_(variance + kernel.noise(vector) if has_noise else variance)
-                yield JointNormal(mean, covariance)
+            for each in self.vectors[number]:
+                kernel, vector, factor, alpha = _posterior(kernels[number], each)
+                cross = crosses(vector)
+                half = torch.linalg.solve_triangular(factor, cross, upper=False)
+                covariance = priors(vector).sub_(half.mT @ half)
+                latent = (kernel.variance(vector, new) - half.square().sum(0)).clamp_min(0.0)
+                covariance.diagonal().copy_(latent + kernel.noise(vector) if has_noise else latent)
+                yield JointNormal(cross.mT @ alpha, covariance)
 
         return of_target
 
@@ -231,6 +249,11 @@ class SmoothMember(TableMember):
     @property
     def _kernels(self) -> Sequence[TargetKernel]:
         return [SmoothKernel(self.rows.x, column) for column in self.y.mT]
+
+
+def _posterior(kernel: TargetKernel, vector: Floats) -> _Posterior:
+    factor = _factor(kernel, vector)
+    return _Posterior(kernel, vector, factor, torch.cholesky_solve(kernel.y.unsqueeze(-1), factor).squeeze(-1))
 
 
 def _factor(kernel: TargetKernel, vector: Floats) -> Tensor:

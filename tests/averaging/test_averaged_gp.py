@@ -307,11 +307,33 @@ def test_variances_at_rows_are_right_where_the_noise_is_small(smooth):
     """The variance at a row is s - s^2 e' (K + s I)^-1 e, which subtracts nothing large."""
     found, place = joined([member.predict(smooth.x, has_noise=False) for member in smooth.members])[1], 0
     for member in smooth.members:
-        for kernel, vector, factor, _ in member._posteriors(0):
-            noise = kernel.noise(vector)
+        kernel = member._kernels[0]
+        for vector in member.vectors[0]:
+            noise, (total, _) = kernel.noise(vector), kernel.of_rows(vector)
+            factor = torch.linalg.cholesky(total + noise * torch.eye(len(total), dtype=total.dtype))
             known = noise - noise**2 * torch.cholesky_inverse(factor).diagonal()
             torch.testing.assert_close(found[place], known, rtol=1e-5, atol=1e-12)
             place += 1
+
+
+def test_rows_are_predicted_alike_among_many(smooth):
+    """Kernels of many rows are made in blocks."""
+    x = smooth_rows(4000)[0]
+    many, ends = smooth.predictive(x), torch.tensor([0, 1999, 2000, 3999])
+    few = smooth.predictive(x[ends])
+    torch.testing.assert_close(many.mean[ends], few.mean, rtol=0.0, atol=1e-8)
+    torch.testing.assert_close(many.stddev[ends], few.stddev, rtol=1e-6, atol=0.0)
+
+
+def test_draws_that_predict_are_as_many_as_their_weight(smooth):
+    counts = torch.tensor([member.num_draws for member in smooth._predicting])
+    every = torch.tensor([member.num_draws for member in smooth.members])
+    wanted = torch.minimum((24.0 * smooth.weights[:, 0]).ceil().long(), every)
+    assert bool((every > wanted).any())
+    assert torch.equal(counts, wanted)
+    moments = [member.predict(smooth.x) for member in smooth.members]
+    found = smooth.predictive(smooth.x)
+    assert float((found.mean - smooth._mixture(moments, smooth.tails).mean).abs().max() / found.stddev.min()) < 0.5
 
 
 def test_few_draws_stand_for_all(smooth):
