@@ -40,6 +40,7 @@ class StationaryRows(NamedTuple):
     :param alpha: that of a rational quadratic kernel, (), in float64; others do not see it.
     :param profile: the kernel f.
     :param is_student: whether errors have the density of Student's t with four degrees of freedom, not the normal one.
+    :param log_units: logarithms of the units of the outputs, (T,), of which log densities are less; None for zeros.
     """
 
     points: Tensor
@@ -49,6 +50,14 @@ class StationaryRows(NamedTuple):
     alpha: Tensor
     profile: Profile
     is_student: bool = False
+    log_units: Tensor | None = None
+
+    def densities(self, error: Tensor, variance: Tensor) -> Tensor:
+        """The log densities (B, T) of errors, zero for cells that are not known."""
+        densities = (student_log_density if self.is_student else normal_log_density)(error, variance)
+        if self.log_units is not None:
+            densities = densities - self.log_units
+        return densities.masked_fill(variance.isinf(), 0.0)
 
     def take(self, some: Tensor) -> StationaryRows:
         """Some of the rows."""
@@ -101,7 +110,7 @@ def log_densities(rows: StationaryRows, groups: RowGroups) -> Tensor:
     tensor([-1.3509, -1.4815, -1.3509], dtype=torch.float64)
     """
     with torch.no_grad():
-        return _densities(*_errors(rows, groups), rows.is_student).sum(-1)
+        return rows.densities(*_errors(rows, groups)).sum(-1)
 
 
 def log_density(rows: StationaryRows, groups: RowGroups) -> Tensor:
@@ -151,12 +160,13 @@ class _LogDensity(torch.autograd.Function):
         alpha: Tensor,
         profile: Profile,
         is_student: bool,
+        log_units: Tensor | None,
         groups: RowGroups,
     ) -> Tensor:
-        rows = StationaryRows(points, residual, noise, scale, alpha, profile, is_student)
+        rows = StationaryRows(points, residual, noise, scale, alpha, profile, is_student, log_units)
         totals, value = [torch.zeros_like(part) for part in rows[:5]], points.new_zeros(())
         for found in _each(rows, groups, has_gradients=True):
-            value = value + _densities(found.error, found.variance, is_student).sum()
+            value = value + rows.densities(found.error, found.variance).sum()
             for total, gradient in zip(totals[:3], found.gradients[:3], strict=True):
                 total.index_add_(0, found.rows, gradient)
             for total, gradient in zip(totals[3:], found.gradients[3:], strict=True):
@@ -167,7 +177,7 @@ class _LogDensity(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_value: Tensor) -> tuple[Tensor | None, ...]:
-        return *(of_value * gradient for gradient in ctx.saved_tensors), None, None, None
+        return *(of_value * gradient for gradient in ctx.saved_tensors), None, None, None, None
 
 
 def _errors(rows: StationaryRows, groups: RowGroups) -> tuple[Tensor, Tensor]:
@@ -177,12 +187,6 @@ def _errors(rows: StationaryRows, groups: RowGroups) -> tuple[Tensor, Tensor]:
     """
     found = _each(rows, groups, has_gradients=False)
     return torch.cat([part.error for part in found]), torch.cat([part.variance for part in found])
-
-
-def _densities(error: Tensor, variance: Tensor, is_student: bool) -> Tensor:
-    """The log densities (B, T) of errors, zero for cells that are not known."""
-    densities = student_log_density(error, variance) if is_student else normal_log_density(error, variance)
-    return densities.masked_fill(variance.isinf(), 0.0)
 
 
 class _Found(NamedTuple):
@@ -224,7 +228,7 @@ def _in_chunks(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _So
             error, variance = _chunk_errors(rows, chunk)
             found.append((error.detach(), variance.detach()))
             if has_gradients:
-                value = _densities(error, variance, rows.is_student).sum()
+                value = rows.densities(error, variance).sum()
                 slopes = torch.autograd.grad(value, rows[:5], allow_unused=True, materialize_grads=True)
                 gradients = [total + slope for total, slope in zip(gradients, slopes, strict=True)]
     error, variance = (torch.cat(parts) for parts in zip(*found, strict=True))

@@ -76,9 +76,10 @@ def compare(
     try:
         if all(model.sums_hold for model in models.values()):
             return compare_on_grid(models, x, y, noise, deadline)
-        trainings, tunings, near = {}, {}, NearRows(x)
+        trainings, tunings, near = {}, {}, None
         for index, (name, model) in enumerate(models.items()):
             objective = NeighborObjective(model, x, y, noise)
+            near = NearRows(x) if near is None else near
             if is_first:
                 objective.start()
             share = deadline.share(_SHARE_OF_FIRST / (_SHARE_OF_FIRST * (len(models) - index) + 1.0 - _SHARE_OF_FIRST))

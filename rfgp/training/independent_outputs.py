@@ -76,11 +76,10 @@ class IndependentOutputs(Observations):
         parts = stationary_parts(self.kernel, self.x[rows])
         if parts is None:
             return None
-        residual, unit = self.residual[rows], self.log_scale.exp()
-        noise = torch.where(residual.isnan(), math.inf, unit.square() * self.variances.noise)
-        scale = unit.square() * self.variances.scale * parts.scale
-        known = unit * residual.nan_to_num()
-        return StationaryRows(parts.points, known, noise, scale, parts.alpha, parts.profile, is_student=True)
+        residual, variances = self.residual[rows], self.variances
+        noise = torch.where(residual.isnan(), math.inf, variances.noise)
+        scale, columns = variances.scale * parts.scale, (residual.nan_to_num(), noise)
+        return StationaryRows(parts.points, *columns, scale, parts.alpha, parts.profile, True, self.log_scale)
 
     def profile(self, groups: Tensor) -> None:
         matrix, residual = covariance(self.kernel, self.x[groups]), self.residual[groups]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from gpytorch.kernels import Kernel
 from linear_operator import to_dense
 from torch import Tensor
 
@@ -15,6 +15,9 @@ from ...linalg.cholesky_factor import factor_of
 from ...linalg.nearest import NearestRows, scaled_points
 from ..posterior.draws import detached
 from .partition import BlockPartition
+
+if TYPE_CHECKING:
+    from gpytorch.kernels import Kernel
 
 _MOST_ROWS = 1024
 """So many rows are shared by the points of a cluster."""
