@@ -327,7 +327,8 @@ class RandomFeatureGP(BaseEstimator):
         if is_several and len(y) > 1 and not (_has_few_cells(y) and model.block_size is None):
             return Neighbors(initialize=not is_tuned)
         if model.block_size is not None:
-            may_be_near = is_tuned and self.num_neighbors == "auto" and len(x) > NUM_EXACT_ROWS
+            is_open = (self.num_features, self.block_size, self.num_neighbors) == ("auto", "auto", "auto")
+            may_be_near = is_tuned and is_open and len(x) > NUM_EXACT_ROWS
             is_near = may_be_near and needs_no_features(model, x, y, weights)
             return ParametersAlone(initialize=False) if is_near else "blocks"
         return "auto" if len(y) > NUM_EXACT_ROWS or bool(torch.isnan(y).any()) else "subset"

@@ -79,11 +79,14 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :param block_size: how many near rows share what the features leave over; None for none. "auto" takes 256 or 512,
         or what the time limit allows, for landmarks that are fewer than the rows; of known values, where some of up
         to eight targets are missing, and none for more.
-    :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses; None for the block that
-        it lies in. "auto" takes 64, or 128 or 256 where these predict held-out rows better.
+    :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses beside the features; None
+        for the block that it lies in. "auto" takes 64, or 128 or 256 where these predict held-out rows better. Where
+        the features of one target lack more variance than near rows leave, and neither features nor blocks are set,
+        "auto" predicts by the exact kernel alone, from up to 1,024 near rows that new rows share where they are close;
+        ``return_cov`` and ``sample_y`` do not.
     :param strategy: from what :func:`rfgp.fit` learns parameters, such as "subset", "blocks" or "evidence". "auto"
-        takes near rows for classes and several targets, blocks where the model of one target has blocks, the exact
-        likelihood of up to 1,000 rows, and else what ``fit`` takes.
+        takes near rows for classes, for several targets, and for one target that near rows predict alone; blocks where
+        another model of one target has blocks, the exact likelihood of up to 1,000 rows, and else what ``fit`` takes.
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
     :param average: whether targets are learned by :class:`rfgp.averaging.AveragedGP`, which averages over parameters,
@@ -100,12 +103,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :raises ValueError: at ``fit``, for bad parameters or data.
 
     After ``fit`` there are ``model_`` (the :class:`rfgp.WeightSpaceGP` or :class:`rfgp.averaging.AveragedGP`, of
-    standardized rows), ``fit_summary_`` of the former,
-    ``x_scaler_``, ``y_scaler_``, ``comparison_`` (mean negative log densities of unseen standardized targets, of
-    "model", "constant" and "linear"), ``fallback_`` (what predicts in place of the model, or None), ``gap_noise_`` (the
-    noise variance of rows with marked missing cells over that of others, learned for one target), ``tail_degrees_`` (of
-    one set of parameters, the degrees of freedom (T,) of Student's t distributions whose central 95 % intervals are
-    those of the model, of the largest density of unseen rows; infinity for normal ones) and
+    standardized rows; where near rows predict alone, its features see the rows when it is first asked for),
+    ``fit_summary_`` of the former, ``x_scaler_``, ``y_scaler_``, ``comparison_`` (mean negative log densities of unseen
+    standardized targets, of "model", "constant" and "linear"), ``fallback_`` (what predicts in place of the model, or
+    None), ``gap_noise_`` (the noise variance of rows with marked missing cells over that of others, learned for one
+    target), ``tail_degrees_`` (of one set of parameters, the degrees of freedom (T,) of Student's t distributions whose
+    central 95 % intervals are those of the model, of the largest density of unseen rows; infinity for normal ones) and
     ``log_marginal_likelihood_value_``.
 
     >>> import numpy as np

@@ -23,6 +23,7 @@ from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures, TableEncoder
+from rfgp.sklearn.model_size import ModelSize
 from rfgp.training import timing
 
 SMALL = {"num_features": 64, "max_evaluations": 12, "kernel": "matern32", "random_state": 0}
@@ -554,3 +555,32 @@ def test_fits_leave_the_global_generators_as_they_are():
         drawn.append(model.predict_proba(x))
         assert torch.equal(before, torch.get_rng_state())
     np.testing.assert_array_equal(*drawn)
+
+
+def rough(count):
+    x = np.random.default_rng(0).uniform(-3.0, 3.0, size=(count, 3))
+    y = (
+        np.sin(4.0 * x[:, 0]) * np.cos(3.0 * x[:, 1])
+        + np.abs(x[:, 2])
+        + 0.02 * np.random.default_rng(1).normal(size=count)
+    )
+    return x, y
+
+
+def test_near_rows_predict_where_features_lack_more(monkeypatch):
+    monkeypatch.setattr("rfgp.sklearn.base.default_size", lambda *_: ModelSize(64, 256))
+    x, y = rough(1300)
+    model = RandomFeatureGPRegressor(max_evaluations=30, average=False, random_state=0).fit(x[:1200], y[:1200])
+    before = model.predict(x[1200:], return_std=True)
+    copied = pickle.loads(pickle.dumps(model))
+    features = model.model_.posterior(torch.from_numpy(model.x_scaler_.transform(x[1200:])))
+    after = model.predict(x[1200:], return_std=True)
+    for first, *others in zip(before, after, copied.predict(x[1200:], return_std=True), strict=True):
+        for other in others:
+            np.testing.assert_allclose(first, other, rtol=1e-9)
+    of_features = features.mean.detach().numpy() * model.y_scaler_.scale_ + model.y_scaler_.mean_
+    errors = [np.sqrt(np.mean((mean - y[1200:]) ** 2)) for mean in (before[0], of_features)]
+    assert errors[0] < errors[1]
+    assert 0.88 < np.mean(np.abs(before[0] - y[1200:]) < 1.96 * before[1]) <= 1.0
+    more = copied.partial_fit(x[1200:], y[1200:]).predict(x[1200:])
+    assert np.sqrt(np.mean((more - y[1200:]) ** 2)) < errors[0]

@@ -373,3 +373,14 @@ def test_the_tails_of_a_wrong_model_count():
     assert float(robust_mean(densities)) < -0.05
     densities[2:] = 0.0
     assert float(robust_mean(densities)) == pytest.approx(-0.02)
+
+
+def test_rows_with_a_twin_are_no_targets_unless_all_rows_are_repeated():
+    x = inputs(60)
+    x[1], x[50] = x[0], x[49] + 1e-9
+    near, kernel = NearRows(x), RBFKernel()
+    kept = near.without_twins(near.groups(kernel, torch.arange(60), 4))
+    assert sorted(kept[:, -1].tolist()) == sorted(set(range(60)) - {0, 1, 49, 50})
+    repeated = NearRows(x[:30].repeat(2, 1))
+    groups = repeated.groups(kernel, torch.arange(60), 4)
+    assert repeated.without_twins(groups) is groups
