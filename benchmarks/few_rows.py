@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
+import importlib.util
 import json
 import math
 import time
@@ -247,7 +247,8 @@ def main() -> None:
     common.add_plot(parser)
     parser.add_argument("--folds", type=int, default=5)
     parser.add_argument("--sets", default=",".join(SETS))
-    parser.add_argument("--models", default="/".join(MODELS))
+    has_saas = importlib.util.find_spec("numpyro") is not None
+    parser.add_argument("--models", default="/".join(name for name in MODELS if has_saas or name != "SAAS"))
     options = parser.parse_args()
     if options.plot:
         plot(json.loads(options.out.read_text()), options.out)
