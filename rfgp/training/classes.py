@@ -32,7 +32,6 @@ class Classes(Observations):
     """
 
     num_factors = 3
-    shape_evaluations = (24,)
 
     def __init__(self, objective: Objective, kernel: Kernel, labels: Tensor) -> None:
         super().__init__(objective, kernel)

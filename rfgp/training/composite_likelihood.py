@@ -34,7 +34,7 @@ class Observations(abc.ABC):
     """Covariances a group whose factors are held at the same time."""
     trial_size: ClassVar[int] = 500
     """Rows of a group of which starts are compared, at most."""
-    shape_evaluations: ClassVar[tuple[int, ...]] = (40, 20)
+    shape_evaluations: ClassVar[tuple[int, ...]] = (24,)
     """Evaluations by which a comparison learns lengthscales or a map, each time with the rows near by the last ones."""
 
     def __init__(self, objective: Objective, kernel: Kernel) -> None:

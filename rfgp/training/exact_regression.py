@@ -38,6 +38,8 @@ class ExactRegression(Observations):
     :param is_multitask: whether rows have several outputs.
     """
 
+    shape_evaluations = (40, 20)
+
     def __init__(
         self,
         objective: Objective,

@@ -23,8 +23,11 @@ from .timing import NEVER, Deadline
 _HELD_OUT, _SHARE_OF_HELD_OUT, _FEWEST = 1000, 5, 256
 _NEIGHBORS, _NEIGHBORS_OF_FEW, _FEW = 16, 32, 2000
 """How many neighbors predict a row of many, and of few."""
-_MEASURED, _GRADIENT = 128, 3.0
-"""Rows from which costs are measured, and how many times a value an evaluation with its gradient takes."""
+_MEASURED, _SHARE_OF_MEASUREMENT, _GRADIENT = (128, 1024), 0.01, 3.0
+"""Rows from which costs are measured, more where the first take less than this share of the time, and how many times a
+value an evaluation with its gradient takes."""
+_FEW_EVALUATIONS = 8
+"""Evaluations of a stage for which there is not enough time."""
 _SHARE_OF_JUDGMENT, _MOST_FACTORS = 0.1, 3
 _STARTS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (0.3, 0.01))
 """By what lengthscales and noise are multiplied for the starts that are compared."""
@@ -67,7 +70,7 @@ class Tuning:
         self.ascent: Ascent | None = None
         order = random_rows(len(observations.x), len(observations.x)).to(observations.x.device)
         count = max(1, min(_HELD_OUT, len(order) // _SHARE_OF_HELD_OUT))
-        self._searching, self._predicting = self._costs(order[:_MEASURED]) if deadline.is_set else (0.0, 0.0)
+        self._searching, self._predicting = self._costs(order) if deadline.is_set else (0.0, 0.0)
         if deadline.is_set:
             affordable = int(_SHARE_OF_JUDGMENT * deadline.left / (self._searching + self._predicting))
             count = min(count, max(_FEWEST, affordable))
@@ -84,10 +87,10 @@ class Tuning:
             if is_needless or (self._seen and not self.deadline.allows()):
                 return
             deadline = self.deadline.share(1.0 / (len(steps) - index))
-            count = self._affordable(step, deadline)
+            count, evaluations = self._affordable(step, deadline)
             if count < _FEWEST:
                 deadline = self.deadline
-                count = self._affordable(step, deadline)
+                count, evaluations = self._affordable(step, deadline)
             if self._seen and count < _FEWEST:
                 return
             self._size = step.neighbors or self._size
@@ -98,7 +101,7 @@ class Tuning:
                 self.value, self._best = self._likelihood(self.held).score_or_worst(), self.coordinates.values()
             self._seen += likelihood.num_rows
             name = "one lengthscale" if step.is_tied and not has_one_shape else "neighbors"
-            stage = Stage(likelihood, name, step.evaluations, step.is_tied, 0, deadline)
+            stage = Stage(likelihood, name, evaluations, step.is_tied, 0, deadline)
             yield stage
             value = self._likelihood(self.held).score_or_worst()
             if value > self.value:
@@ -116,22 +119,29 @@ class Tuning:
         groups = self._near.groups(self.observations.kernel, rows, self._size)
         return CompositeLikelihood(self.observations, self._near.without_twins(groups) if is_target else groups, 1)
 
-    def _costs(self, rows: Tensor) -> tuple[float, float]:
+    def _costs(self, order: Tensor) -> tuple[float, float]:
         """Seconds a row: of the search for those near it, and of its log density, without what comes only once."""
-        self._likelihood(rows[:1]).score()
-        times = [timing.clock()]
-        likelihood = self._likelihood(rows)
-        times.append(timing.clock())
-        likelihood.score()
-        search, predict = (after - before for before, after in itertools.pairwise([*times, timing.clock()]))
-        return max(search, 1e-9) / len(rows), max(predict, 1e-9) / len(rows)
+        self._likelihood(order[:1]).score()
+        costs = math.inf, math.inf
+        for count in _MEASURED:
+            rows, times = order[:count], [timing.clock()]
+            likelihood = self._likelihood(rows)
+            times.append(timing.clock())
+            likelihood.score()
+            search, predict = (after - before for before, after in itertools.pairwise([*times, timing.clock()]))
+            costs = max(search, 1e-9) / len(rows), max(predict, 1e-9) / len(rows)
+            if search + predict > _SHARE_OF_MEASUREMENT * self.deadline.left:
+                break
+        return costs
 
-    def _affordable(self, step: PlannedStage, deadline: Deadline) -> int:
+    def _affordable(self, step: PlannedStage, deadline: Deadline) -> tuple[int, int]:
+        """So many rows, and evaluations, as there is time for."""
         rows = step.rows // min(self.observations.num_factors, _MOST_FACTORS)
-        if not deadline.is_set:
-            return rows
-        seconds = self._searching + _GRADIENT * step.evaluations * self._predicting
-        return min(rows, int(deadline.left / seconds))
+        for evaluations in (step.evaluations, min(step.evaluations, _FEW_EVALUATIONS)):
+            seconds = self._searching + _GRADIENT * evaluations * self._predicting
+            if rows * seconds <= deadline.left:
+                return rows, evaluations
+        return int(deadline.left / seconds), evaluations
 
     @torch.no_grad()
     def _choose_start(self, groups: Tensor) -> None:
