@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from .session import Training
 
 NUM_NEIGHBORS = 64
-_MANY_ROWS, _NEIGHBORS_OF_MANY = 20_000, 8
+_CHECKS = (500, NUM_NEIGHBORS), (20_000, 8)
+"""How many rows are predicted from how many others: rows of large errors may be rare, or seen by many others alone."""
 _SMALLEST_GAIN = 0.05
 _FACTORS = tuple(2.0**power for power in range(17))
 _FIRST_ROWS, _FEW_ROWS, _LARGE_LOSS = 50, 200, 0.1
@@ -46,14 +47,17 @@ def noise_factor(regression: ExactRegression, rows: Tensor) -> tuple[float, floa
 
     .. math:: \max_{c \in \{1, 2, 4, \dots\}} \sum_i \log p(y_i \mid y_{n(i)}, c \sigma^2)
 
-    n(i) are eight rows near row i, which is one of up to 20,000, so that rare rows of large errors are seen; the factor
-    is one where the gain is below 0.05 nats a row.
+    n(i) are 64 rows near one of 500, or eight near one of up to 20,000, whichever wants the larger factor; it is one
+    where the gain is below 0.05 nats a row.
     """
-    groups = rows.to(regression.x.device)[_near(regression.x[rows], regression, _MANY_ROWS, _NEIGHBORS_OF_MANY)]
-    densities = _densities(regression, groups, _FACTORS).mean(-1)
-    best = int(densities.argmax())
-    index = best if float(densities[best] - densities[0]) > _SMALLEST_GAIN else 0
-    return _FACTORS[index], float(densities[index])
+    found = []
+    for count, size in _CHECKS:
+        groups = rows.to(regression.x.device)[_near(regression.x[rows], regression, count, size)]
+        densities = _densities(regression, groups, _FACTORS).mean(-1)
+        best = int(densities.argmax())
+        index = best if float(densities[best] - densities[0]) > _SMALLEST_GAIN else 0
+        found.append((_FACTORS[index], float(densities[index])))
+    return max(found, key=lambda each: each[0])
 
 
 def raise_noise(training: Training, regression: ExactRegression, rows: Tensor) -> None:
