@@ -96,8 +96,9 @@ class RandomFeatureGP(BaseEstimator):
         """The fitted model; rows that predict without its features are given to it when it is first asked for."""
         if "_model" not in vars(self):
             raise AttributeError(f"expected a fitted {type(self).__name__}, got one without data; call fit first")
-        if self._waiting is not None:
-            x, y, weights = self._waiting
+        waiting = self._waiting
+        if waiting is not None:
+            x, y, weights = waiting
             with torch.no_grad():
                 self._model.condition(x, y, weights=weights)
             self._waiting = None

@@ -482,9 +482,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     def _near_rows(self) -> SharedRows:
         """The rows of the fit by which new ones are predicted without features."""
-        if self._waiting is None:
-            return conditioned_rows(self._model)
-        return rows_of(self._model, *self._waiting)
+        waiting = self._waiting  # another thread may ask for the model meanwhile
+        return conditioned_rows(self._model) if waiting is None else rows_of(self._model, *waiting)
 
     def cross_val_predict(
         self,

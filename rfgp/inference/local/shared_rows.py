@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import TYPE_CHECKING
 
@@ -25,8 +26,9 @@ _FEWEST_POINTS, _MOST_POINTS = 32, 256
 _ROWS_PER_POINT = 8
 """A cluster has so many points that as many times as many rows, if they are as dense, lie where it lies."""
 _FEWEST_NEIGHBORS = 32
-_LARGEST_ERROR = 0.01
-"""Standard deviations by which a mean in float32 may be wrong, and the share of a deviation by which that may be."""
+_CHECKED, _LARGEST_ERROR = 3, 0.01
+"""Clusters that are predicted in both dtypes, and by how many standard deviations means, and the deviations, may differ
+there."""
 
 
 class SharedRows:
@@ -36,8 +38,8 @@ class SharedRows:
         \mathrm{Var} f_* = k_{**} - k_{*R} (K_{RR} + \Sigma_R)^{-1} k_{R*}
 
     Points that are close share their rows R, and one Cholesky factor: the nearest rows of all of them, in the order of
-    their ranks, up to 1,024. Matrices are made in float32 where that moves predictions of the first cluster by less
-    than a hundredth of their standard deviations.
+    their ranks, up to 1,024. Matrices are made in float32 where that moves predictions of three of the clusters by
+    less than a hundredth of their standard deviations, and has a factor.
 
     :param kernel: the exact kernel of one output.
     :param x: the inputs of the rows, (N, d).
@@ -76,23 +78,29 @@ class SharedRows:
         count = min(max(_FEWEST_NEIGHBORS, 4 * _MOST_ROWS // min(size, max(len(x), 1))), len(self.x), _MOST_ROWS)
         near = self.nearest.query(points, count).numpy()
         means, variances = x.new_empty(2, len(x), dtype=torch.float64)
-        dtype = None
-        for cluster in BlockPartition(points, size).blocks:
+        clusters = BlockPartition(points, size).blocks
+        checked = clusters[:: max(1, len(clusters) // _CHECKED)][:_CHECKED]
+        is_safe = all(self._is_safe(x[cluster], _shared(near[cluster.numpy()]).to(x.device)) for cluster in checked)
+        for cluster in clusters:
             rows = _shared(near[cluster.numpy()]).to(x.device)
-            dtype = self._dtype(x[cluster], rows) if dtype is None else dtype
-            means[cluster], variances[cluster] = self._given(x[cluster], rows, dtype)
+            means[cluster], variances[cluster] = self._moments(x[cluster], rows, is_safe)
         return means, variances
 
-    def _dtype(self, x: Tensor, rows: Tensor) -> torch.dtype:
-        """The dtype in which points of a cluster are predicted well enough from its rows."""
+    def _moments(self, x: Tensor, rows: Tensor, is_safe: bool) -> tuple[Tensor, Tensor]:
+        """Means and variances in float32 where that is safe and has a factor, else in float64."""
+        if is_safe:
+            with contextlib.suppress(ValueError):
+                return self._given(x, rows, torch.float32)
+        return self._given(x, rows, torch.float64)
+
+    def _is_safe(self, x: Tensor, rows: Tensor) -> bool:
+        """Whether points of a cluster are predicted well enough in float32."""
         mean, variance = self._given(x, rows, torch.float64)
-        try:
-            rounded, other = self._given(x, rows, torch.float32)
-        except ValueError:  # no positive definite matrix
-            return torch.float64
-        spread = (variance + self.variances[rows].min()).sqrt()
-        error = torch.maximum((rounded - mean).abs(), ((other + self.variances[rows].min()).sqrt() - spread).abs())
-        return torch.float32 if bool((error < _LARGEST_ERROR * spread).all()) else torch.float64
+        rounded, other = self._moments(x, rows, is_safe=True)
+        least = self.variances[rows].min()
+        spread = (variance + least).sqrt()
+        error = torch.maximum((rounded - mean).abs(), ((other + least).sqrt() - spread).abs())
+        return bool((error < _LARGEST_ERROR * spread).all())
 
     def _given(self, x: Tensor, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Means and variances at points (n, d) given the rows with these numbers."""

@@ -54,3 +54,12 @@ def test_points_too_far_for_distances_are_refused():
     near = SharedRows(*rows(10, 0.1))
     with pytest.raises(ValueError, match="expected"):
         near(torch.full((3, 2), 1e300))
+
+
+def test_clusters_without_a_factor_in_float32_are_predicted_in_float64(monkeypatch):
+    kernel, x, y, variances, scales = rows(300, 1e-9, lengthscale=3.0)
+    near, points = SharedRows(kernel, x, y, variances, scales), x[:40] + 1e-3
+    monkeypatch.setattr(SharedRows, "_is_safe", lambda *_: True)
+    mean, variance = near(points)
+    torch.testing.assert_close(mean, dense(kernel, x, y, variances, points)[0], rtol=1e-5, atol=1e-5)
+    assert bool((variance >= 0).all())
