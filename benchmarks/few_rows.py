@@ -178,8 +178,8 @@ MODELS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], Predicted]] = {
     "BoTorch": botorch,
     "SAAS": saas,
 }
-MOST_ROWS = {"SAAS": 210}
-"""Of more rows a fit takes minutes."""
+MOST_VALUES = {"SAAS": 2000}
+"""Of more values of inputs a fit takes minutes."""
 
 
 PLOTTED = ("one set of parameters", "average", "forest", "BoTorch")
@@ -259,7 +259,7 @@ def main() -> None:
     for name in options.sets.split(",")[: 2 if options.quick else None]:
         found[name] = {}
         for model in models:
-            if len(next(folds(options.data_dir, name, 1))[0]) > MOST_ROWS.get(model, math.inf):
+            if next(folds(options.data_dir, name, 1))[0].size > MOST_VALUES.get(model, math.inf):
                 continue
             parts = []
             for x, y, new, truth in folds(options.data_dir, name, count):
