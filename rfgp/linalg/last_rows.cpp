@@ -131,6 +131,47 @@ struct LastRows {
             }
     }
 
+    // The squared distances of row i to itself and those before.
+    INLINE void distances(const V *z, int64_t q, int64_t i, V *squared) {
+        const V *const own = z + i * q;
+        int64_t j = 0;
+        for (; j + 4 <= i; j += 4) {  // four at a time: their sums do not wait for each other
+            const V *r0 = z + j * q, *r1 = r0 + q, *r2 = r1 + q, *r3 = r2 + q;
+            V s0 = V{}, s1 = V{}, s2 = V{}, s3 = V{};
+            for (int64_t k = 0; k < q; k++) {
+                const V x = own[k], d0 = x - r0[k], d1 = x - r1[k], d2 = x - r2[k], d3 = x - r3[k];
+                s0 += d0 * d0, s1 += d1 * d1, s2 += d2 * d2, s3 += d3 * d3;
+            }
+            squared[j] = s0, squared[j + 1] = s1, squared[j + 2] = s2, squared[j + 3] = s3;
+        }
+        for (; j <= i; j++) {
+            V sum = V{};
+            for (int64_t k = 0; k < q; k++) sum += (own[k] - z[j * q + k]) * (own[k] - z[j * q + k]);
+            squared[j] = sum;
+        }
+    }
+
+    // sum_j w_j (z_j - own) of all n rows z.
+    INLINE void differences(const V *z, int64_t q, int64_t n, const V *w, const V *own, V *sum) {
+        V total = V{};
+        for (int64_t j = 0; j < n; j++) total += w[j];
+        int64_t k = 0;
+        for (; k + 4 <= q; k += 4) {
+            V s0 = V{}, s1 = V{}, s2 = V{}, s3 = V{};
+            for (int64_t j = 0; j < n; j++) {
+                const V x = w[j], *const r = z + j * q + k;
+                s0 += x * r[0], s1 += x * r[1], s2 += x * r[2], s3 += x * r[3];
+            }
+            sum[k] = s0 - total * own[k], sum[k + 1] = s1 - total * own[k + 1];
+            sum[k + 2] = s2 - total * own[k + 2], sum[k + 3] = s3 - total * own[k + 3];
+        }
+        for (; k < q; k++) {
+            V s = V{};
+            for (int64_t j = 0; j < n; j++) s += w[j] * z[j * q + k];
+            sum[k] = s - total * own[k];
+        }
+    }
+
     // Row j of L, or of white residuals, from row j of A, which it replaces; the first ``known`` rows of L are known.
     INLINE void eliminate(V *matrix, V *row, const V *inverse, int64_t known) {
         int64_t i = 0;
@@ -173,19 +214,12 @@ struct LastRows {
             const int64_t *ids[LANES];
             for (int lane = 0; lane < LANES; lane++) ids[lane] = g.rows + (first + (lane < used ? lane : 0)) * n;
 
-            for (int64_t i = 0; i < n; i++)
-                for (int lane = 0; lane < LANES; lane++)
-                    for (int64_t k = 0; k < q; k++) z[i * q + k][lane] = g.z[ids[lane][i] * q + k];
-            V *entry = kernel;
-            for (int64_t i = 0; i < n; i++)
-                for (int64_t j = 0; j <= i; j++) {
-                    V sum = V{};
-                    for (int64_t k = 0; k < q; k++) {
-                        const V difference = z[i * q + k] - z[j * q + k];
-                        sum += difference * difference;
-                    }
-                    *entry++ = sum;
-                }
+            for (int lane = 0; lane < LANES; lane++) {  // less the last row: small numbers keep their digits
+                const T *const last = g.z + ids[lane][n - 1] * q;
+                for (int64_t i = 0; i < n; i++)
+                    for (int64_t k = 0; k < q; k++) z[i * q + k][lane] = g.z[ids[lane][i] * q + k] - last[k];
+            }
+            for (int64_t i = 0; i < n; i++) distances(z, q, i, kernel + i * (i + 1) / 2);
             profile(g, entries, kernel, slope, by_alpha);
 
             for (int64_t t = 0; t < outputs; t++) {
@@ -244,19 +278,20 @@ struct LastRows {
             }
             if (!has_gradient) continue;
 
-            for (int64_t i = 0; i < n * q; i++) of_z[i] = V{};
             for (int64_t i = 0, e = 0; i < n; i++, e++)
                 for (int64_t j = 0; j < i; j++, e++) {
                     V by_kernel = V{};
                     for (int64_t t = 0; t < outputs * n; t += n)
                         by_kernel += left[t + i] * right[t + j] + left[t + j] * right[t + i];
                     if (g.profile == RATIONAL_QUADRATIC) of_alpha += by_kernel * by_alpha[e];
-                    const V by_distance = by_kernel * slope[e];
-                    for (int64_t k = 0; k < q; k++) {
-                        const V step = by_distance * (z[i * q + k] - z[j * q + k]);
-                        of_z[i * q + k] -= step, of_z[j * q + k] += step;
-                    }
+                    kernel[e] = by_kernel * slope[e];
                 }
+            V *const by_distance = slope;  // both triangles, over what is needed no more
+            for (int64_t i = 0, e = 0; i < n; i++, e++) {
+                for (int64_t j = 0; j < i; j++, e++) by_distance[i * n + j] = by_distance[j * n + i] = kernel[e];
+                by_distance[i * n + i] = V{};
+            }
+            for (int64_t i = 0; i < n; i++) differences(z, q, n, by_distance + i * n, z + i * q, of_z + i * q);
             for (int lane = 0; lane < used; lane++)
                 for (int64_t i = 0; i < n; i++)
                     for (int64_t k = 0; k < q; k++) g.of_z[ids[lane][i] * q + k] += of_z[i * q + k][lane];

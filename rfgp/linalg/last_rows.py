@@ -25,6 +25,7 @@ _NUM_PARTS, _LEAST = 8, 64
 """Parts of groups with gradients of their own, whatever the number of threads is, and groups of each but the last."""
 _LEARNED = ("points", "residual", "noise", "scale", "alpha")
 """What of the rows has gradients."""
+_OF_ROWS = _LEARNED[:3]
 _CHUNK = 2**17
 """Entries of the matrices that PyTorch holds at a time: they stay in the cache of a processor."""
 _FREEDOM = 4.0
@@ -61,7 +62,7 @@ class StationaryRows(NamedTuple):
 
     def take(self, some: Tensor) -> StationaryRows:
         """Some of the rows."""
-        return self._replace(points=self.points[some], residual=self.residual[some], noise=self.noise[some])
+        return self._replace(**{name: getattr(self, name).index_select(0, some) for name in _OF_ROWS})
 
     def learned(self) -> StationaryRows:
         """The same with all that has gradients as leaves of a graph."""

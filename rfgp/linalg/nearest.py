@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 _FEW_COLUMNS, _LEAF = 12, 32
-_ENTRIES = 2**23
-"""Up to so many columns a tree finds near rows faster than all distances do, so many of which are held at a time."""
+"""Up to so many columns a tree finds near rows faster than all distances do; rows of one of its leaves."""
+_CACHED, _MOST, _ENOUGH = 2**20, 2**23, 64
+"""Distances that are held at a time: those that stay in the cache, and more where these are of few points."""
 
 
 def scaled_points(x: Tensor, scales: Tensor) -> Tensor:
@@ -48,5 +49,5 @@ class NearestRows:
             return torch.from_numpy(self.tree.query(points.numpy(), count, eps=slack)[1]).reshape(len(points), count)
         rows, half = self._rounded
         others = (points - self.points.mean(0)).float()
-        chunks = others.split(max(1, _ENTRIES // len(rows)))
+        chunks = others.split(max(_CACHED // len(rows), min(_ENOUGH, _MOST // len(rows)), 1))
         return torch.cat([torch.addmm(half, c, rows.mT, alpha=-1.0).topk(count, largest=False)[1] for c in chunks])

@@ -124,6 +124,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     _is_near = False
     """Whether new rows are predicted from those near them, by the exact kernel alone."""
+    _shared: SharedRows | None = None
+    """These rows, where they are not to be taken from the model."""
 
     def __init__(
         self,
@@ -210,6 +212,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return self._learn(*rows, has_more_rows=self._has_more_rows)
 
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+        self._shared = None
         averaged = self.model_ if isinstance(self.model_, AveragedGP) else None
         total = 0 if averaged is None else len(averaged.y) + len(x)
         if averaged is not None and weights is None and total <= MOST_AVERAGED:
@@ -276,9 +279,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             self._compare(comparison, rows)
             if self.encoder_ is not None and self.fallback_ is None:
                 comparison.warn_of_marked(self.encoder_.encoding_.marks)
-        self.model_, self._is_near = model, near is not None
+        self.model_, self._is_near, self._shared = model, near is not None, None
         if self._is_near:
-            self._waiting = x, z, own
+            self._waiting, self._shared = (x, z, own), rows_of(model, x, z, own)
 
     def _judged(self, rows: LabeledRows, found: Floats) -> Floats:
         """The losses (N,) of rows that a model has not seen, and the tails of each target that make them smallest.
@@ -475,15 +478,18 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         if self.fallback_ is not None or isinstance(self._model, StudentModels):
             observed = self._observed(x)
             return _columns(observed.mean.numpy()), _columns(observed.variance.numpy())
-        near = self._near_rows() if self._is_near else None
+        near = self._near_rows if self._is_near else None
         model = self.model_ if near is None else self._model
         mean, variance = latent_moments(model, x, has_variance, near)
         return mean.numpy(), (variance + noise_variances(model) * self._of_gaps(x)).numpy()
 
+    @property
     def _near_rows(self) -> SharedRows:
-        """The rows of the fit by which new ones are predicted without features."""
-        waiting = self._waiting  # another thread may ask for the model meanwhile
-        return conditioned_rows(self._model) if waiting is None else rows_of(self._model, *waiting)
+        """The rows by which new ones are predicted without features."""
+        rows = self._shared  # another thread may add rows meanwhile
+        if rows is None:
+            rows = self._shared = conditioned_rows(self.model_)
+        return rows
 
     def cross_val_predict(
         self,

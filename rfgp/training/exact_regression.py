@@ -89,10 +89,13 @@ class ExactRegression(Observations):
         return conditional_log_density(every, variances, residual, targets).sum(-1)
 
     def stationary_rows(self, rows: Tensor) -> StationaryRows | None:
-        parts = stationary_parts(self.kernel, self.x[rows]) if self.is_plain else None
+        if not self.is_plain:
+            return None
+        x = self.x.index_select(0, rows)
+        parts = stationary_parts(self.kernel, x)
         if parts is None:
             return None
-        residual = self.targets[rows] - _mean(self.model.mean_module, self.x[rows])
+        residual = self.targets[rows] - _mean(self.model.mean_module, x)
         noise = self.noise_variances(rows).expand(len(rows))
         columns = residual.unsqueeze(-1), noise.unsqueeze(-1)
         return StationaryRows(parts.points, *columns, parts.scale.unsqueeze(-1), parts.alpha, parts.profile)

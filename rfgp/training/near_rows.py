@@ -38,16 +38,25 @@ class NearRows:
 
     def groups(self, kernel: Kernel, rows: Tensor, size: int) -> Tensor:
         """``size`` other rows near some rows, and last the row itself, (n, size + 1)."""
-        scales = input_scales(kernel, self._sample)
-        if self._scales is None or not _are_proportional(scales, self._scales):
-            self._scales, self._found = scales, []
-            self._searches = searches(scaled_points(self.x, scales), self.scales)
+        self._scale_by(kernel)
         for known, count, groups in self._found:
             if count == size and torch.equal(known, rows):
                 return groups
         groups = near_groups(self._searches, rows, size, _SLACK)
         self._found = [*self._found[1 - _KEPT :], (rows, size, groups)]
         return groups
+
+    def nearest(self, kernel: Kernel, rows: Tensor, size: int) -> Tensor:
+        """The same on one scale."""
+        self._scale_by(kernel)
+        return near_groups(self._searches[:1], rows, size, _SLACK)
+
+    def _scale_by(self, kernel: Kernel) -> None:
+        """Measure distances in units of the lengthscales."""
+        scales = input_scales(kernel, self._sample)
+        if self._scales is None or not _are_proportional(scales, self._scales):
+            self._scales, self._found = scales, []
+            self._searches = searches(scaled_points(self.x, scales), self.scales)
 
     def without_twins(self, groups: Tensor) -> Tensor:
         """Groups as :meth:`groups` makes them, but for those whose last row almost is another row.

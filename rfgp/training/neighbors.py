@@ -118,7 +118,7 @@ class Neighbors(Strategy):
         tuning.write()
         training.add_stage("neighbors", f"{len(tuning.held)} held-out rows", began, tuning.value)
         if isinstance(observations, ExactRegression) and has_one_noise(observations) and deadline.allows():
-            raise_noise(training, observations, torch.arange(len(objective.x)))
+            raise_noise(training, observations, torch.arange(len(objective.x)), tuning.near)
         training.ascent, objective.value = tuning.ascent, tuning.value
 
 

@@ -9,12 +9,11 @@ import torch
 from torch import Tensor
 
 from .._support.constrained import set_within
-from ..approximation.input_scales import input_scales
-from ..linalg.nearest import scaled_points
+from ..linalg.last_rows import RowGroups, log_densities
 from ..linalg.prediction_errors import normal_log_density
 from . import timing
 from .exact_regression import ExactRegression
-from .near_rows import near_groups, searches
+from .near_rows import NearRows
 from .prediction_errors import conditional_log_density
 from .starts import random_rows
 from .stationary import covariance
@@ -42,28 +41,31 @@ def has_one_noise(regression: ExactRegression) -> bool:
 
 
 @torch.no_grad()
-def noise_factor(regression: ExactRegression, rows: Tensor) -> tuple[float, float]:
+def noise_factor(regression: ExactRegression, rows: Tensor, near: NearRows | None = None) -> tuple[float, float]:
     r"""By what the noise is to be multiplied so that rows are predicted best, and their mean log density then.
 
     .. math:: \max_{c \in \{1, 2, 4, \dots\}} \sum_i \log p(y_i \mid y_{n(i)}, c \sigma^2)
 
     n(i) are 64 rows near one of 500, or eight near one of up to 20,000, whichever wants the larger factor; it is one
     where the gain is below 0.05 nats a row.
+
+    :param near: finds rows near others among these rows; default: made here.
     """
-    found = []
+    near, found = NearRows(regression.x[rows]) if near is None else near, []
     for count, size in _CHECKS:
-        groups = rows.to(regression.x.device)[_near(regression.x[rows], regression, count, size)]
-        densities = _densities(regression, groups, _FACTORS).mean(-1)
+        some = random_rows(len(rows), count).to(regression.x.device)
+        groups = RowGroups(rows.to(some.device)[near.nearest(regression.kernel, some, size)])
+        densities = _densities_of_larger(regression, groups)
         best = int(densities.argmax())
         index = best if float(densities[best] - densities[0]) > _SMALLEST_GAIN else 0
         found.append((_FACTORS[index], float(densities[index])))
     return max(found, key=lambda each: each[0])
 
 
-def raise_noise(training: Training, regression: ExactRegression, rows: Tensor) -> None:
+def raise_noise(training: Training, regression: ExactRegression, rows: Tensor, near: NearRows | None = None) -> None:
     """Raise a noise with which rows are predicted badly from those near them."""
     began = timing.clock()
-    factor, density = noise_factor(regression, rows)
+    factor, density = noise_factor(regression, rows, near)
     likelihood = regression.model.likelihood
     if factor > 1.0:
         set_within(likelihood.noise_covar, "noise", factor * likelihood.noise.double())
@@ -85,7 +87,8 @@ def advice_on_features(regression: ExactRegression) -> str | None:
     model, count = regression.model, len(regression.x)
     if regression.weights is not None or count <= NUM_NEIGHBORS or not has_one_noise(regression):
         return None
-    groups = _near(regression.x, regression, _FEW_ROWS)
+    some = random_rows(count, _FEW_ROWS).to(regression.x.device)
+    groups = NearRows(regression.x).nearest(regression.kernel, some, NUM_NEIGHBORS)
     gain, *_ = _gain(regression, groups[:_FIRST_ROWS])
     if not gain > 0.0:
         return None
@@ -101,12 +104,6 @@ def advice_on_features(regression: ExactRegression) -> str | None:
     )
 
 
-def _near(x: Tensor, regression: ExactRegression, count: int, size: int = NUM_NEIGHBORS) -> Tensor:
-    """Some of the rows x (N, d), each behind the rows near it, (count, size + 1)."""
-    points = scaled_points(x, input_scales(regression.kernel, regression.x))
-    return near_groups(searches(points), random_rows(len(x), count).to(x.device), size)
-
-
 def _gain(regression: ExactRegression, groups: Tensor) -> tuple[float, float, float, int]:
     """What the last rows of groups (n, m) gain by smaller noises, their density then and by features, and which noise.
 
@@ -120,6 +117,20 @@ def _gain(regression: ExactRegression, groups: Tensor) -> tuple[float, float, fl
     variance = latent.variance.double() + regression.noise_variances(rows)
     own = float(normal_log_density(regression.targets[rows] - latent.mean.double(), variance).mean())
     return float(density) - max(own, same), float(density), own, int(best)
+
+
+def _densities_of_larger(regression: ExactRegression, groups: RowGroups) -> Tensor:
+    """The mean log densities (F,) of the last rows of groups given the others, with the noise times larger factors."""
+    rows = regression.stationary_rows(groups.rows)
+    if rows is None:
+        return _densities(regression, groups.rows[groups.numbers], _FACTORS).mean(-1)
+    means = []
+    for factor in _FACTORS:
+        try:
+            means.append(log_densities(rows._replace(noise=factor * rows.noise), groups).mean())
+        except ValueError:  # no positive definite matrix
+            means.append(rows.noise.new_tensor(-math.inf))
+    return torch.stack(means)
 
 
 def _densities(regression: ExactRegression, groups: Tensor, factors: tuple[float, ...], shorter: float = 1.0) -> Tensor:

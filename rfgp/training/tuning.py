@@ -49,7 +49,8 @@ class PlannedStage(NamedTuple):
 class Tuning:
     """The parameters with which held-out rows have been predicted best so far: the model has them between stages.
 
-    ``value`` is the mean log density of the rows ``held`` out, and ``ascent`` the maximization that has led there.
+    ``value`` is the mean log density of the rows ``held`` out, ``ascent`` the maximization that has led there, and
+    ``near`` what finds rows near others.
 
     :param near: finds rows near others; models of the same rows share one.
     :param has_start: whether the parameters have been learned before, so that other starts are not tried.
@@ -64,7 +65,7 @@ class Tuning:
     ) -> None:
         self.observations, self.deadline, self._has_start = observations, deadline, has_start
         self.coordinates = Coordinates(observations.parts, observations.objective.moments)
-        self._near = NearRows(observations.x) if near is None else near
+        self.near = NearRows(observations.x) if near is None else near
         self._size = _NEIGHBORS if len(observations.x) > _FEW else _NEIGHBORS_OF_FEW
         self.value = -math.inf
         self.ascent: Ascent | None = None
@@ -116,8 +117,8 @@ class Tuning:
 
     def _likelihood(self, rows: Tensor, is_target: bool = False) -> CompositeLikelihood:
         """Rows given those near them; as targets of which parameters are learned, without rows that have a twin."""
-        groups = self._near.groups(self.observations.kernel, rows, self._size)
-        return CompositeLikelihood(self.observations, self._near.without_twins(groups) if is_target else groups, 1)
+        groups = self.near.groups(self.observations.kernel, rows, self._size)
+        return CompositeLikelihood(self.observations, self.near.without_twins(groups) if is_target else groups, 1)
 
     def _costs(self, order: Tensor) -> tuple[float, float]:
         """Seconds a row: of the search for those near it, and of its log density, without what comes only once."""

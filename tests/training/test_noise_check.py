@@ -88,10 +88,10 @@ def test_features_that_teach_a_function_as_noise_are_told(num_features, frequenc
 
 @pytest.mark.parametrize("size", [9, 65])
 def test_the_noise_is_raised_where_few_or_many_neighbors_want_it(monkeypatch, size):
-    def densities(regression, groups, factors):
-        wants_more = torch.tensor(factors).log2().unsqueeze(-1).expand(-1, len(groups))
-        return wants_more if groups.shape[1] == size else -wants_more
+    def densities(regression, groups):
+        wants_more = torch.arange(17.0)
+        return wants_more if groups.numbers.shape[1] == size else -wants_more
 
-    monkeypatch.setattr("rfgp.training.noise_check._densities", densities)
+    monkeypatch.setattr("rfgp.training.noise_check._densities_of_larger", densities)
     x, y = rows(200)
     assert noise_factor(form(NOISE, x, y), torch.arange(200))[0] == 2.0**16

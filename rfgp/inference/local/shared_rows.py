@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,9 +27,10 @@ _FEWEST_POINTS, _MOST_POINTS = 32, 256
 _ROWS_PER_POINT = 8
 """A cluster has so many points that as many times as many rows, if they are as dense, lie where it lies."""
 _FEWEST_NEIGHBORS = 32
+_FEW_POINTS = 256
+"""So many are predicted in float64, which then costs little."""
 _CHECKED, _LARGEST_ERROR = 3, 0.01
-"""Clusters that are predicted in both dtypes, and by how many standard deviations means, and the deviations, may differ
-there."""
+"""Clusters of rows that are predicted in both dtypes, and by how many standard deviations the two may differ."""
 
 
 class SharedRows:
@@ -38,8 +40,8 @@ class SharedRows:
         \mathrm{Var} f_* = k_{**} - k_{*R} (K_{RR} + \Sigma_R)^{-1} k_{R*}
 
     Points that are close share their rows R, and one Cholesky factor: the nearest rows of all of them, in the order of
-    their ranks, up to 1,024. Matrices are made in float32 where that moves predictions of three of the clusters by
-    less than a hundredth of their standard deviations, and has a factor.
+    their ranks, up to 1,024. Matrices for many points are made in float32 where that moves predictions at three
+    clusters of rows by less than a hundredth of their standard deviations, and has a factor.
 
     :param kernel: the exact kernel of one output.
     :param x: the inputs of the rows, (N, d).
@@ -78,10 +80,8 @@ class SharedRows:
         count = min(max(_FEWEST_NEIGHBORS, 4 * _MOST_ROWS // min(size, max(len(x), 1))), len(self.x), _MOST_ROWS)
         near = self.nearest.query(points, count).numpy()
         means, variances = x.new_empty(2, len(x), dtype=torch.float64)
-        clusters = BlockPartition(points, size).blocks
-        checked = clusters[:: max(1, len(clusters) // _CHECKED)][:_CHECKED]
-        is_safe = all(self._is_safe(x[cluster], _shared(near[cluster.numpy()]).to(x.device)) for cluster in checked)
-        for cluster in clusters:
+        is_safe = len(x) > _FEW_POINTS and self._is_safe
+        for cluster in BlockPartition(points, size).blocks:
             rows = _shared(near[cluster.numpy()]).to(x.device)
             means[cluster], variances[cluster] = self._moments(x[cluster], rows, is_safe)
         return means, variances
@@ -93,8 +93,16 @@ class SharedRows:
                 return self._given(x, rows, torch.float32)
         return self._given(x, rows, torch.float64)
 
-    def _is_safe(self, x: Tensor, rows: Tensor) -> bool:
-        """Whether points of a cluster are predicted well enough in float32."""
+    @functools.cached_property
+    def _is_safe(self) -> bool:
+        """Whether rows, as points of clusters, are predicted well enough in float32."""
+        some = torch.linspace(0, len(self.x) - 1, _CHECKED).long()
+        near = self.nearest.query(self.nearest.points[some], min(_MOST_ROWS, len(self.x))).to(self.x.device)
+        return all(self._is_close(rows) for rows in near)
+
+    def _is_close(self, rows: Tensor) -> bool:
+        """Whether the first of some rows are predicted about the same in both dtypes."""
+        x = self.x[rows[:_FEWEST_POINTS]]
         mean, variance = self._given(x, rows, torch.float64)
         rounded, other = self._moments(x, rows, is_safe=True)
         least = self.variances[rows].min()
