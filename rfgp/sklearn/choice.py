@@ -74,13 +74,13 @@ def chosen_parts(make: MakeParts, kernel: str | Kernel, x: Tensor, y: Tensor, de
     if deadline.is_set and not deadline.allows(len(names) * covariance_seconds(y) / _SHARE_OF_TIME):
         return make(KERNELS[0])  # the covariance of the outputs is learned with each
     options = {name: make(name) for name in names}
-    chosen, _ = _best(options, x, y, deadline)
+    chosen, scores = _best(options, x, y, deadline)
     num_columns = x.shape[-1]
     if num_columns < 2 or len(x) < _ROWS_PER_WEIGHT * num_columns**2 or not deadline.allows():
         return options[chosen]._replace(is_tuned=True)
     mapped = {name: _with_map(options[name], x) for name in _OF_MAPS}
-    best, scores = _best({"lengthscales": options[chosen], **mapped}, x, y, deadline, is_tuned=True)
-    if best == "lengthscales" or scores[best] < scores["lengthscales"] + _GAIN_OF_MAP * y.numel() / len(y):
+    best, with_maps = _best(mapped, x, y, deadline, is_tuned=True)
+    if with_maps[best] < scores[chosen] + _GAIN_OF_MAP * y.numel() / len(y):
         return options[chosen]._replace(is_tuned=True)
     fix_maps(mapped[best].kernel)
     return mapped[best]._replace(is_tuned=True)
