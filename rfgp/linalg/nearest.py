@@ -12,6 +12,8 @@ _FEW_COLUMNS, _LEAF = 12, 32
 """Up to so many columns a tree finds near rows faster than all distances do; rows of one of its leaves."""
 _CACHED, _MOST, _ENOUGH = 2**20, 2**23, 64
 """Distances that are held at a time: those that stay in the cache, and more where these are of few points."""
+_SET = 16
+"""Columns of a set, of which the smallest value is found first."""
 
 
 def scaled_points(x: Tensor, scales: Tensor) -> Tensor:
@@ -50,4 +52,16 @@ class NearestRows:
         rows, half = self._rounded
         others = (points - self.points.mean(0)).float()
         chunks = others.split(max(_CACHED // len(rows), min(_ENOUGH, _MOST // len(rows)), 1))
-        return torch.cat([torch.addmm(half, c, rows.mT, alpha=-1.0).topk(count, largest=False)[1] for c in chunks])
+        return torch.cat([_smallest(torch.addmm(half, c, rows.mT, alpha=-1.0), count) for c in chunks])
+
+
+def _smallest(values: Tensor, count: int) -> Tensor:
+    """The columns (n, count) of the smallest of values (n, N): they lie in the sets whose least values are smallest."""
+    size = values.shape[-1] // _SET
+    if size < 2 * count:
+        return values.topk(count, largest=False)[1]
+    sets = values[:, : _SET * size].unflatten(-1, (_SET, size)).amin(1).topk(count, largest=False, sorted=False)[1]
+    columns = (sets.unsqueeze(1) + torch.arange(0, _SET * size, size).unsqueeze(-1)).flatten(1)
+    rest = torch.arange(_SET * size, values.shape[-1]).expand(len(values), -1)
+    columns = torch.cat([columns, rest], dim=-1)
+    return columns.gather(-1, values.gather(-1, columns).topk(count, largest=False)[1])

@@ -43,7 +43,7 @@ def test_near_rows_are_those_of_the_smallest_distances(columns, monkeypatch):
     """By a tree and by all distances, in chunks, of points that are far from the origin."""
     monkeypatch.setattr(nearest, "_CACHED", 120)
     monkeypatch.setattr(nearest, "_ENOUGH", 1)
-    points, asked = 30.0 + normal(50, columns), 30.0 + normal(7, columns) + 0.5
+    points, asked = 30.0 + normal(150, columns), 30.0 + normal(7, columns) + 0.5
     wanted = torch.cdist(asked, points).topk(4, largest=False)[1]
     assert torch.equal(NearestRows(points).query(asked, 4), wanted)
     assert NearestRows(points).query(points[:3], 1).tolist() == [[0], [1], [2]]
