@@ -37,7 +37,7 @@ from .choice import Parts, plain_kernel
 from .comparison import BaselineComparison, LabeledRows, observed_means, split_rows, tail_of, target_losses
 from .forest import MOST_VALUES, forest_baseline
 from .kernels import multitask_kernel, scaled_kernel
-from .latent import conditioned_rows, latent_moments, noise_variances, rows_of
+from .latent import OwnRows, conditioned_rows, latent_moments, noise_variances, own_rows, rows_of
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
 from .phases import phases
 from .row_weights import present, row_weights
@@ -55,6 +55,8 @@ _FEWEST_ROWS = 10
 _EDGE = 1e-12
 _SMALLEST_NOISE = 1e-6
 """The smallest noise variance, in variances of the target."""
+_NEGLIGIBLE_GAIN = 0.01
+"""Nats of a row by which more near rows have to predict it better: they take ten times as long."""
 AUTO_ROWS = 1500
 """Up to so many rows are averaged over parameters by default."""
 MOST_AVERAGED = 3000
@@ -82,8 +84,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses beside the features; None
         for the block that it lies in. "auto" takes 64, or 128 or 256 where these predict held-out rows better. Where
         the features of one target lack more variance than near rows leave, and neither features nor blocks are set,
-        "auto" predicts by the exact kernel alone, from up to 1,024 near rows that new rows share where they are close;
-        ``return_cov`` and ``sample_y`` do not.
+        "auto" predicts by the exact kernel alone: from up to 1,024 near rows that new rows share where they are close,
+        or from the 64 rows nearest to each where that is as good. Of more than 100,000 rows it also does so where noise
+        hides what features gain. ``return_cov`` and ``sample_y`` do not.
     :param strategy: from what :func:`rfgp.fit` learns parameters, such as "subset", "blocks" or "evidence". "auto"
         takes near rows for classes, for several targets, and for one target that near rows predict alone; blocks where
         another model of one target has blocks, the exact likelihood of up to 1,000 rows, and else what ``fit`` takes.
@@ -122,9 +125,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     _metric = staticmethod(r2_score)
     _one_model = (*ONE_MODEL, "noise")
 
-    _is_near = False
-    """Whether new rows are predicted from those near them, by the exact kernel alone."""
-    _shared: SharedRows | None = None
+    _is_near, _has_own_rows = False, False
+    """Whether new rows are predicted from those near them, by the exact kernel alone, and each from its own."""
+    _near: SharedRows | OwnRows | None = None
     """These rows, where they are not to be taken from the model."""
 
     def __init__(
@@ -212,7 +215,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return self._learn(*rows, has_more_rows=self._has_more_rows)
 
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-        self._shared = None
+        self._near = None
         averaged = self.model_ if isinstance(self.model_, AveragedGP) else None
         total = 0 if averaged is None else len(averaged.y) + len(x)
         if averaged is not None and weights is None and total <= MOST_AVERAGED:
@@ -248,7 +251,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         own = self._with_gaps(x, as_tensor(weights))
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
-            near = None
+            shared: SharedRows | None = None
             with torch.enable_grad():
                 if self.noise == "student":
                     model: Any = self._student_models(x[train], z[train], generator, deadline.earlier(seconds))
@@ -258,15 +261,16 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                     of_rows = None if own is None else own[train]
                     model, once = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
                     if model.conditioned is None:
-                        near = rows_of(model, x[train], z[train], of_rows)
+                        shared = rows_of(model, x[train], z[train], of_rows)
             bar.begin("comparison")
+            near: SharedRows | OwnRows | None = shared
             others = _OTHERS if deadline.allows(seconds + once) else {"constant": Constant}
             comparison = BaselineComparison(target_losses, others)
             if len(held):
                 unseen = rows.take(held.numpy())
                 precisions = None if own is None else own[held].numpy()
                 weighted, until = unseen._replace(weights=precisions), deadline.earlier(seconds + once)
-                found = _as_time_allows(functools.partial(_unseen, model, near), weighted, until)
+                near, found = _quickest(model, shared, weighted, until)
                 seen = unseen.take(np.arange(len(found)))
                 comparison.on_held_out(rows.take(train.numpy()), seen, self._judged(seen, found))
                 bar.begin("all rows")
@@ -279,9 +283,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             self._compare(comparison, rows)
             if self.encoder_ is not None and self.fallback_ is None:
                 comparison.warn_of_marked(self.encoder_.encoding_.marks)
-        self.model_, self._is_near, self._shared = model, near is not None, None
+        self.model_, self._is_near, self._has_own_rows = model, near is not None, isinstance(near, OwnRows)
+        self._near = None
         if self._is_near:
-            self._waiting, self._shared = (x, z, own), rows_of(model, x, z, own)
+            self._waiting, self._near = (x, z, own), self._near_rows_of(rows_of(model, x, z, own))
 
     def _judged(self, rows: LabeledRows, found: Floats) -> Floats:
         """The losses (N,) of rows that a model has not seen, and the tails of each target that make them smallest.
@@ -484,12 +489,16 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return mean.numpy(), (variance + noise_variances(model) * self._of_gaps(x)).numpy()
 
     @property
-    def _near_rows(self) -> SharedRows:
+    def _near_rows(self) -> SharedRows | OwnRows:
         """The rows by which new ones are predicted without features."""
-        rows = self._shared  # another thread may add rows meanwhile
+        rows = self._near  # another thread may add rows meanwhile
         if rows is None:
-            rows = self._shared = conditioned_rows(self.model_)
+            rows = self._near = self._near_rows_of(conditioned_rows(self.model_))
         return rows
+
+    def _near_rows_of(self, shared: SharedRows) -> SharedRows | OwnRows:
+        """Rows that new ones share, or as each of them has its own."""
+        return (own_rows(shared) if self._has_own_rows else None) or shared
 
     def cross_val_predict(
         self,
@@ -624,7 +633,25 @@ def _as_time_allows(function: Callable[[LabeledRows], Floats], rows: LabeledRows
     return found
 
 
-def _unseen(model: Any, near: SharedRows | None, rows: LabeledRows) -> Floats:
+def _quickest(
+    model: Any, shared: SharedRows | None, rows: LabeledRows, deadline: Deadline
+) -> tuple[SharedRows | OwnRows | None, Floats]:
+    """Near rows that predict unseen rows about as well as any, those that take least time, and what they say of these.
+
+    :param shared: rows that new ones share; None where the features of the model predict.
+    """
+    found = _as_time_allows(functools.partial(_unseen, model, shared), rows, deadline)
+    own = None if shared is None else own_rows(shared)
+    if own is None:
+        return shared, found
+    other = _as_time_allows(functools.partial(_unseen, model, own), rows, deadline)
+    seen = rows.take(np.arange(min(len(found), len(other))))
+    moments = (part[: len(seen.x)] for part in (found, other))
+    losses = [float(target_losses(seen, part, tail_of(seen, part)).mean()) for part in moments]
+    return (own, other) if losses[1] < losses[0] + _NEGLIGIBLE_GAIN else (shared, found)
+
+
+def _unseen(model: Any, near: SharedRows | OwnRows | None, rows: LabeledRows) -> Floats:
     """Moments (N, 2, T) of rows that a model has not seen, or their losses (N,) by models that have tails."""
     x = torch.from_numpy(rows.x)
     if isinstance(model, StudentModels):

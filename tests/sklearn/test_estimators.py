@@ -22,7 +22,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
+from rfgp.inference.local import SharedRows
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures, TableEncoder
+from rfgp.sklearn.latent import OwnRows
 from rfgp.sklearn.model_size import ModelSize
 from rfgp.training import timing
 
@@ -567,10 +569,14 @@ def rough(count):
     return x, y
 
 
-def test_near_rows_predict_where_features_lack_more(monkeypatch):
+@pytest.mark.parametrize("gain", [-10.0, 10.0])
+def test_near_rows_predict_where_features_lack_more(monkeypatch, gain):
+    """They are shared where they gain something by that, and else each new row has its own."""
     monkeypatch.setattr("rfgp.sklearn.base.default_size", lambda *_: ModelSize(64, 256))
+    monkeypatch.setattr("rfgp.sklearn.regressor._NEGLIGIBLE_GAIN", gain)
     x, y = rough(1300)
     model = RandomFeatureGPRegressor(max_evaluations=30, average=False, random_state=0).fit(x[:1200], y[:1200])
+    assert isinstance(model._near, OwnRows if gain > 0 else SharedRows)
     before = model.predict(x[1200:], return_std=True)
     copied = pickle.loads(pickle.dumps(model))
     features = model.model_.posterior(torch.from_numpy(model.x_scaler_.transform(x[1200:])))
@@ -580,7 +586,7 @@ def test_near_rows_predict_where_features_lack_more(monkeypatch):
             np.testing.assert_allclose(first, other, rtol=1e-9)
     of_features = features.mean.detach().numpy() * model.y_scaler_.scale_ + model.y_scaler_.mean_
     errors = [np.sqrt(np.mean((mean - y[1200:]) ** 2)) for mean in (before[0], of_features)]
-    assert errors[0] < errors[1]
+    assert gain > 0 or errors[0] < errors[1]
     assert 0.88 < np.mean(np.abs(before[0] - y[1200:]) < 1.96 * before[1]) <= 1.0
     more = copied.partial_fit(x[1200:], y[1200:]).predict(x[1200:])
     assert np.sqrt(np.mean((more - y[1200:]) ** 2)) < errors[0]

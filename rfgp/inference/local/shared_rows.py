@@ -63,7 +63,8 @@ class SharedRows:
         scales: Tensor,
         nearest: NearestRows | None = None,
     ) -> None:
-        self._kernels = {dtype: detached(copy.deepcopy(kernel)).to(dtype) for dtype in (torch.float64, torch.float32)}
+        self.kernel = detached(copy.deepcopy(kernel)).to(torch.float64)
+        self._kernels = {torch.float64: self.kernel, torch.float32: copy.deepcopy(self.kernel).to(torch.float32)}
         self.x, self.targets, self.variances, self.scales = x, targets, variances, scales
         self.nearest = NearestRows(scaled_points(x, scales)) if nearest is None else nearest
 
