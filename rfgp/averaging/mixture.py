@@ -30,14 +30,16 @@ _FARTHEST = 6.0
 
 
 class Tail:
-    """Student's t distributions whose central 95 % interval is that of the standard normal, so that tails are wider.
+    """Student's t distributions whose central 95 % intervals are those of the standard normal, times some widths.
 
     :param degrees: degrees of freedom (T,), infinite for the normal distribution.
+    :param widths: (T,); default: ones.
     """
 
-    def __init__(self, degrees: Tensor) -> None:
+    def __init__(self, degrees: Tensor, widths: Tensor | None = None) -> None:
         self.degrees = degrees.double()
-        self.scale = self._each(
+        self.widths = torch.ones_like(self.degrees) if widths is None else widths.double()
+        self.scale = self.widths * self._each(
             torch.ones_like(self.degrees),
             lambda degrees, u: u * float(scipy.special.ndtri(0.975) / scipy.special.stdtrit(degrees, 0.975)),
             lambda u: u,
@@ -59,14 +61,18 @@ class Tail:
 
     def of(self, columns: Tensor) -> Tail:
         """The tails of some columns."""
-        return Tail(self.degrees[columns])
+        return Tail(self.degrees[columns], self.widths[columns])
+
+    def widened(self, widths: Tensor) -> Tail:
+        """The same with other widths (T,)."""
+        return Tail(self.degrees, widths)
 
     @property
     def variance(self) -> Tensor:
-        """The variances (T,)."""
-        is_normal = self.degrees.isinf()
-        degrees = torch.where(is_normal, 3.0, self.degrees)
-        return torch.where(is_normal, 1.0, self.scale.square() * degrees / (degrees - 2.0))
+        """The variances (T,); where there is none, those of normals with the same central 95 % intervals."""
+        has_other = self.degrees.isfinite() & (self.degrees > 2.0)
+        degrees = torch.where(has_other, self.degrees, 3.0)
+        return torch.where(has_other, self.scale.square() * degrees / (degrees - 2.0), self.widths.square())
 
     def cdf(self, u: Tensor) -> Tensor:
         """The distribution functions of values (..., T)."""

@@ -51,19 +51,25 @@ def mixed(log_densities: Tensor, weights: Tensor, known: Tensor) -> Tensor:
     return torch.where(known, (log_densities + weights.log().unsqueeze(1)).logsumexp(0), torch.nan)
 
 
-def best_tail(log_densities: Callable[[Tail], Tensor], known: Tensor, least_gain: float = 0.0) -> tuple[Tail, Tensor]:
+def best_tail(
+    log_densities: Callable[[Tail], Tensor],
+    known: Tensor,
+    degrees: Sequence[float] = DEGREES[:-1],
+    least_gain: float = 0.0,
+) -> tuple[Tail, Tensor]:
     """The degrees of freedom of each target of the largest density, and the log densities (N, T), zero where unknown.
 
     :param log_densities: those of targets (N, T) by their tails.
     :param known: which targets count, (N, T).
+    :param degrees: finite ones to choose from.
     :param least_gain: the nats by which another tail is to be better than the normal one.
     """
     best = torch.full((known.shape[1],), math.inf, dtype=torch.float64)
     normal = logs = torch.where(known, log_densities(Tail(best)), 0.0)
-    for degrees in DEGREES[:-1]:
-        found = torch.where(known, log_densities(Tail(torch.full_like(best, degrees))), 0.0)
+    for number in degrees:
+        found = torch.where(known, log_densities(Tail(torch.full_like(best, number))), 0.0)
         is_better = found.sum(0) > torch.maximum(logs.sum(0), normal.sum(0) + least_gain)
-        best, logs = torch.where(is_better, degrees, best), torch.where(is_better, found, logs)
+        best, logs = torch.where(is_better, number, best), torch.where(is_better, found, logs)
     return Tail(best), logs
 
 

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy
 import torch
 from numpy.typing import NDArray
 from sklearn.model_selection import KFold
 from torch import Tensor
 
-from ..averaging.mixture import Tail
+from ..averaging.mixture import DEGREES, Tail
 from ..averaging.stacking import best_tail
 from .arrays import Floats
 from .model_size import NUM_EXACT_ROWS
@@ -21,6 +22,10 @@ from .model_size import NUM_EXACT_ROWS
 _FOLDS, _FEWEST_FOLDS = 10, 5
 _SMALLEST_VARIANCE, _SMALLEST_GAIN = 1e-4, 0.01
 _MOST_HELD_OUT = 500
+_DEGREES = (2.0, *DEGREES[:-1])
+"""Degrees of freedom of Student's t: of two it has no variance, of one no mean."""
+_LEVEL, _HALF_WIDTH = 0.95, float(scipy.special.ndtri(0.975))
+"""Of the intervals that have to cover enough, and their half width in standard deviations."""
 _GAIN_OF_TAILS = 2.0
 """The nats by which all rows together have to be more probable with tails than without."""
 _EXTREME = 10.0
@@ -68,11 +73,23 @@ def target_losses(rows: LabeledRows, moments: Floats, tail: Tail | None = None) 
 def tail_of(rows: LabeledRows, moments: Floats) -> Tail:
     """The tails of each target by which rows that a model has not seen, with moments (N, 2, T), are most probable.
 
-    They are normal where that is chance, or where the target does not vary.
+    They are normal where that is chance, or where the target does not vary. They are wider where central 95 % intervals
+    cover too few of these rows, by more than a standard error.
     """
     standard = torch.from_numpy((rows.y - moments[:, 0]) / np.sqrt(np.maximum(moments[:, 1], _SMALLEST_VARIANCE)))
     varies = torch.from_numpy(np.fmax.reduce(rows.y) > np.fmin.reduce(rows.y))
-    return best_tail(lambda tail: tail.log_density(standard), ~standard.isnan() & varies, _GAIN_OF_TAILS)[0]
+    known = ~standard.isnan() & varies
+    widths = _widths(standard, known)
+    tail, _ = best_tail(lambda tail: tail.widened(widths).log_density(standard), known, _DEGREES, _GAIN_OF_TAILS)
+    return tail.widened(widths)
+
+
+def _widths(standard: Tensor, known: Tensor) -> Tensor:
+    """How many times as wide as those of the normal distribution intervals (T,) of standardized errors (N, T) are."""
+    errors, count = torch.where(known, standard.abs(), torch.nan), known.sum(0)
+    covered = (errors < _HALF_WIDTH).double().sum(0) / count
+    is_short = _LEVEL - covered > (_LEVEL * (1.0 - _LEVEL) / count).sqrt()
+    return torch.where(is_short, errors.nanquantile(_LEVEL, dim=0) / _HALF_WIDTH, 1.0)
 
 
 def observed_means(losses: Floats, targets: Floats) -> Floats:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -110,9 +111,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     ``fit_summary_`` of the former, ``x_scaler_``, ``y_scaler_``, ``comparison_`` (mean negative log densities of unseen
     standardized targets, of "model", "constant" and "linear"), ``fallback_`` (what predicts in place of the model, or
     None), ``gap_noise_`` (the noise variance of rows with marked missing cells over that of others, learned for one
-    target), ``tail_degrees_`` (of one set of parameters, the degrees of freedom (T,) of Student's t distributions whose
-    central 95 % intervals are those of the model, of the largest density of unseen rows; infinity for normal ones) and
-    ``log_marginal_likelihood_value_``.
+    target), ``tail_degrees_`` and ``tail_widths_`` (of one set of parameters, the degrees of freedom (T,) of Student's
+    t distributions of the largest density of unseen rows, infinity for normal ones, and how many times as wide as those
+    of the model their central 95 % intervals are, to cover 95 % of these rows) and ``log_marginal_likelihood_value_``.
 
     >>> import numpy as np
     >>> X = np.linspace(0, 6, 60)[:, None]
@@ -241,7 +242,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         num_outputs = rows.y.shape[1]
         seconds = linear_seconds(len(x), x.shape[-1], num_outputs)
         train, held = split_rows(rows.y, generator)
-        self.tail_degrees_ = np.full(num_outputs, np.inf)
+        self.tail_degrees_, self.tail_widths_ = np.full(num_outputs, np.inf), np.ones(num_outputs)
         self.gap_noise_, has_gaps = 1.0, self._has_gaps(x)
         may_learn = self.noise == "normal" and num_outputs == 1 and bool(has_gaps.any())
         if may_learn and deadline.allows(_TIMES_OF_GAPS * gap_noise.SECONDS):
@@ -296,15 +297,15 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         if self.noise == "student":
             return found
         tail = tail_of(rows, found)
-        self.tail_degrees_ = tail.degrees.numpy()
+        self.tail_degrees_, self.tail_widths_ = tail.degrees.numpy(), tail.widths.numpy()
         return target_losses(rows, found, tail)
 
     @property
     def _tail(self) -> Tail:
         """The tails of new observations by one set of parameters; the others have their own."""
-        has_tails = self.fallback_ is None and not self._is_averaged
-        degrees = self.tail_degrees_ if has_tails else np.full_like(self.y_scaler_.scale_, np.inf)
-        return Tail(torch.from_numpy(degrees))
+        if self.fallback_ is None and not self._is_averaged:
+            return Tail(torch.from_numpy(self.tail_degrees_), torch.from_numpy(self.tail_widths_))
+        return Tail(torch.full((self.y_scaler_.n_features_in_,), math.inf))
 
     def averages(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> bool:
         """Whether :meth:`fit` to these rows averages over parameters; arguments and errors are those of it."""
@@ -337,6 +338,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 f"expected at most {MOST_AVERAGED:,} rows for average=True, got {len(x):,} rows; leave it out"
             )
         self.gap_noise_, self.tail_degrees_ = 1.0, np.full(_columns(z.numpy()).shape[1], np.inf)
+        self.tail_widths_ = np.ones_like(self.tail_degrees_)
         learns_baseline = functools.partial(forest_baseline, seed=drawn_seed(self.random_state))
         with phases(_PHASES[:2], self.verbose) as bar:
             bar.begin("parameters")
@@ -439,7 +441,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         """Central intervals of new observations at inputs (N, d): lower and upper ends, (N, 2) or (N, 2, T).
 
         They are quantiles of the predictive distribution: of a mixture where parameters are averaged over, else of
-        Student's t with ``tail_degrees_``.
+        Student's t with ``tail_degrees_`` and ``tail_widths_``.
 
         :param level: the probability that a new observation is in its interval.
         :raises ValueError: for a level that is no probability.
@@ -555,8 +557,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     def _with_tails(self, normal: Floats) -> Floats:
         """Standard normal values (N, T, S) with the tails of each target, by a normal copula."""
         levels = torch.special.ndtr(torch.from_numpy(normal)).clamp(_EDGE, 1.0 - _EDGE).mT
-        found: Floats = self._tail.icdf(levels).mT.numpy()
-        return np.where(np.isinf(self._tail.degrees.numpy())[:, None], normal, found)
+        tail = self._tail
+        found: Floats = tail.icdf(levels).mT.numpy()
+        return np.where(tail.degrees.isinf().numpy()[:, None], tail.scale.numpy()[:, None] * normal, found)
 
     @property
     def log_marginal_likelihood_value_(self) -> float:

@@ -218,14 +218,16 @@ def test_mixtures_in_other_units(model):
     torch.testing.assert_close(torch.cat(other.limits), 3.0 + 40.0 * torch.cat(found.limits))
 
 
-@pytest.mark.parametrize("degrees", DEGREES)
-def test_tails_have_the_95_percent_interval_of_the_normal(degrees):
-    tail = Tail(torch.tensor([degrees, 6.0, degrees]))
+@pytest.mark.parametrize("width", [1.0, 1.5])
+@pytest.mark.parametrize("degrees", (2.0, *DEGREES))
+def test_tails_have_the_95_percent_interval_of_the_normal_times_a_width(degrees, width):
+    tail = Tail(torch.tensor([degrees, 6.0, degrees]), torch.full((3,), width))
 
     def values(*numbers):
         return torch.tensor(numbers, dtype=torch.float64).unsqueeze(-1).expand(-1, 3)
 
-    torch.testing.assert_close(tail.icdf(values(0.025, 0.975)), values(-1.959964, 1.959964), atol=1e-6, rtol=0.0)
+    ends = width * values(-1.959964, 1.959964)
+    torch.testing.assert_close(tail.icdf(values(0.025, 0.975)), ends, atol=1e-6, rtol=0.0)
     levels = values(0.01, 0.4, 0.99)
     torch.testing.assert_close(tail.cdf(tail.icdf(levels)), levels, rtol=1e-10, atol=0.0)
     wide = values(*np.linspace(-40.0, 40.0, 41))
@@ -234,7 +236,7 @@ def test_tails_have_the_95_percent_interval_of_the_normal(degrees):
     step = 1e-5
     slope = (tail.cdf(values(0.7 + step)) - tail.cdf(values(0.7 - step))) / (2.0 * step)
     torch.testing.assert_close(slope.log(), tail.log_density(values(0.7)), rtol=1e-6, atol=0.0)
-    wanted = scipy.stats.t(degrees).var() * float(tail.scale[0]) ** 2
+    wanted = scipy.stats.t(degrees).var() * float(tail.scale[0]) ** 2 if degrees > 2.0 else width**2
     assert abs(float(tail.variance[0]) - wanted) < 1e-9 * wanted
 
 

@@ -8,13 +8,14 @@ import warnings
 
 import numpy as np
 import pytest
+import scipy.stats
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
 from sklearn.linear_model import LogisticRegression
 
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 from rfgp.sklearn.calibration import choose_power, tempered
-from rfgp.sklearn.comparison import LabeledRows
+from rfgp.sklearn.comparison import LabeledRows, tail_of
 
 SMALL = {"num_features": 32, "max_evaluations": 6, "kernel": "matern32", "random_state": 0}
 WORSE = "rows that were held out are predicted better by"
@@ -205,3 +206,17 @@ def test_a_classifier_says_that_a_linear_model_is_better_where_few_rows_are_held
     with pytest.warns(UserWarning, match="predicted better by linear"):
         model = RandomFeatureGPClassifier("matern32", random_state=0, max_evaluations=10).fit(x, labels)
     assert model.comparison_["linear"] < model.comparison_["model"] < model.comparison_["frequencies"]
+
+
+@pytest.mark.parametrize(("degrees", "size"), [(np.inf, 1.0), (np.inf, 1.5), (2.0, 1.5)])
+def test_intervals_are_wider_where_they_cover_too_few_rows(degrees, size):
+    """Errors of one target have tails or not, and are as large as a model says or larger; another one is constant."""
+    standard = scipy.stats.norm() if np.isinf(degrees) else scipy.stats.t(degrees)
+    errors = size * 1.96 / standard.ppf(0.975) * standard.rvs(4000, random_state=0)
+    seen, new = np.split(errors, 2)
+    rows = LabeledRows(np.zeros((2000, 1)), np.stack([seen, np.ones(2000)], axis=1), None)
+    tail = tail_of(rows, np.stack([np.zeros((2000, 2)), np.ones((2000, 2))], axis=1))
+    assert tail.degrees.tolist() == [degrees, np.inf]
+    assert tail.widths[1] == 1.0 and (tail.widths[0] == 1.0) == (size == 1.0)
+    covered = np.mean(np.abs(new) < 1.96 * float(tail.widths[0]))
+    assert abs(covered - 0.95) < 4.0 * (2.0 * 0.95 * 0.05 / 2000) ** 0.5

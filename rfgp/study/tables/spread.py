@@ -85,8 +85,9 @@ class Spread(torch.nn.Module):
 
 
 def normal_deviation(estimator: Any, std: Tensor) -> Tensor:
-    """The standard deviations of normals with the central 95 % intervals of predictions, by those of tails (N[, T])."""
-    unit = Tail(torch.from_numpy(estimator.tail_degrees_)).variance.sqrt()
+    """The standard deviations of a model, from those of predictions, which have tails and widths (N[, T])."""
+    tail = Tail(torch.from_numpy(estimator.tail_degrees_), torch.from_numpy(estimator.tail_widths_))
+    unit = tail.variance.sqrt()
     return (std.reshape(len(std), -1) / unit).reshape(std.shape)
 
 

@@ -80,12 +80,12 @@ def test_rows_that_come_again_do_not_tell_their_errors():
 
 
 def test_errors_are_in_deviations_of_normals_where_an_estimator_has_tails(monkeypatch):
-    """Tables predict by normals with the central 95 % intervals of Student's t, whose deviations are larger."""
+    """Tables learn noise from errors in deviations of the model, without the tails and widths of predictions."""
     random, seen = np.random.default_rng(0), []
     x = random.uniform(-2.0, 2.0, (300, 1))
     y = np.sin(x[:, 0]) + 0.2 * random.standard_t(2.0, 300)
     estimator = RandomFeatureGPRegressor("rbf", average=False, max_evaluations=10, random_state=0).fit(x, y)
-    assert estimator.tail_degrees_[0] == 3.0
+    assert estimator.tail_degrees_[0] <= 3.0
     monkeypatch.setattr(Spread, "learned", lambda x, mean, errors, *_: seen.append(errors))
     learned_spreads(estimator, torch.from_numpy(x), torch.from_numpy(y), (0,), NEVER, 0)
     with torch.no_grad():
