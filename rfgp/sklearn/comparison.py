@@ -26,6 +26,8 @@ _DEGREES = (2.0, *DEGREES[:-1])
 """Degrees of freedom of Student's t: of two it has no variance, of one no mean."""
 _LEVEL, _HALF_WIDTH = 0.95, float(scipy.special.ndtri(0.975))
 """Of the intervals that have to cover enough, and their half width in standard deviations."""
+_FEWER, _MORE = 1.0, 2.0
+"""Standard errors by which they may cover fewer rows, or more, before they become wider or narrower."""
 _GAIN_OF_TAILS = 2.0
 """The nats by which all rows together have to be more probable with tails than without."""
 _EXTREME = 10.0
@@ -74,7 +76,7 @@ def tail_of(rows: LabeledRows, moments: Floats) -> Tail:
     """The tails of each target by which rows that a model has not seen, with moments (N, 2, T), are most probable.
 
     They are normal where that is chance, or where the target does not vary. They are wider where central 95 % intervals
-    cover too few of these rows, by more than a standard error.
+    cover too few of these rows, by more than a standard error, and narrower where they cover too many, by more than two.
     """
     standard = torch.from_numpy((rows.y - moments[:, 0]) / np.sqrt(np.maximum(moments[:, 1], _SMALLEST_VARIANCE)))
     varies = torch.from_numpy(np.fmax.reduce(rows.y) > np.fmin.reduce(rows.y))
@@ -88,8 +90,9 @@ def _widths(standard: Tensor, known: Tensor) -> Tensor:
     """How many times as wide as those of the normal distribution intervals (T,) of standardized errors (N, T) are."""
     errors, count = torch.where(known, standard.abs(), torch.nan), known.sum(0)
     covered = (errors < _HALF_WIDTH).double().sum(0) / count
-    is_short = _LEVEL - covered > (_LEVEL * (1.0 - _LEVEL) / count).sqrt()
-    return torch.where(is_short, errors.nanquantile(_LEVEL, dim=0) / _HALF_WIDTH, 1.0)
+    excess = (covered - _LEVEL) / (_LEVEL * (1.0 - _LEVEL) / count).sqrt()
+    is_wrong = (excess < -_FEWER) | (excess > _MORE)
+    return torch.where(is_wrong, errors.nanquantile(_LEVEL, dim=0) / _HALF_WIDTH, 1.0)
 
 
 def observed_means(losses: Floats, targets: Floats) -> Floats:

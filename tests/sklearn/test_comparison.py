@@ -208,8 +208,8 @@ def test_a_classifier_says_that_a_linear_model_is_better_where_few_rows_are_held
     assert model.comparison_["linear"] < model.comparison_["model"] < model.comparison_["frequencies"]
 
 
-@pytest.mark.parametrize(("degrees", "size"), [(np.inf, 1.0), (np.inf, 1.5), (2.0, 1.5)])
-def test_intervals_are_wider_where_they_cover_too_few_rows(degrees, size):
+@pytest.mark.parametrize(("degrees", "size"), [(np.inf, 1.0), (np.inf, 0.7), (np.inf, 1.5), (2.0, 1.5)])
+def test_intervals_are_as_wide_as_unseen_rows_need_them(degrees, size):
     """Errors of one target have tails or not, and are as large as a model says or larger; another one is constant."""
     standard = scipy.stats.norm() if np.isinf(degrees) else scipy.stats.t(degrees)
     errors = size * 1.96 / standard.ppf(0.975) * standard.rvs(4000, random_state=0)
