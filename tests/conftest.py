@@ -95,8 +95,8 @@ def _default_dtype_stays():
 
 @pytest.fixture
 def small_defaults(monkeypatch):
-    """Few evaluations and draws where none are given, for tests that do not look at what is learned from them."""
-    from rfgp.averaging import averaged_classifier, one_target
+    """Few evaluations, draws and choosing rows where none are given, for tests that do not look at what is learned."""
+    from rfgp.averaging import averaged_classifier, one_target, several_targets, table_member
     from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
     from rfgp.study.simulators import emulator, study
     from rfgp.training import fit
@@ -107,9 +107,15 @@ def small_defaults(monkeypatch):
         monkeypatch.setattr(study, name, count)
     for name, count in (("_NUM_PARAMETERS", 3), ("_NUM_FOLDS", 4)):
         monkeypatch.setattr(emulator, name, count)
-    for learner in (one_target, averaged_classifier):
+    for learner in (one_target, several_targets, averaged_classifier):
         monkeypatch.setattr(learner, "_DRAWS", 8)
         monkeypatch.setattr(learner, "_PROPOSALS", 32)
+    for learner in (one_target, several_targets):
+        monkeypatch.setattr(learner, "CHOOSING", 100)
+    monkeypatch.setattr(one_target.chosen_rows, "__defaults__", (60,))
+    monkeypatch.setattr(one_target, "_LEARNING", 100)
+    monkeypatch.setattr(table_member, "_STEPS", 12)
+    monkeypatch.setattr("rfgp.training.average._PROPOSALS", (32, 32, 0))
 
 
 @pytest.fixture
