@@ -97,6 +97,7 @@ def _default_dtype_stays():
 def small_defaults(monkeypatch):
     """Few evaluations, draws and choosing rows where none are given, for tests that do not look at what is learned."""
     from rfgp.averaging import averaged_classifier, one_target, several_targets, table_member
+    from rfgp.diagnostics.sensitivity import main_effects
     from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
     from rfgp.study.simulators import emulator, study
     from rfgp.training import fit
@@ -105,6 +106,8 @@ def small_defaults(monkeypatch):
         monkeypatch.setitem(function.__kwdefaults__, "max_evaluations", 12)
     for name, count in (("_NUM_FUNCTIONS", 32), ("_NUM_POINTS", 128), ("_NUM_DRAWS", 512)):
         monkeypatch.setattr(study, name, count)
+    few = {"num_functions": 32, "num_points": 16}
+    monkeypatch.setattr(study, "main_effects", lambda model, inputs, *_, **__: main_effects(model, inputs, 5, **few))
     for name, count in (("_NUM_PARAMETERS", 3), ("_NUM_FOLDS", 4)):
         monkeypatch.setattr(emulator, name, count)
     for learner in (one_target, several_targets, averaged_classifier):
