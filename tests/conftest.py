@@ -96,9 +96,9 @@ def _default_dtype_stays():
 @pytest.fixture
 def small_defaults(monkeypatch):
     """Few evaluations, draws and choosing rows where none are given, for tests that do not look at what is learned."""
-    from rfgp.averaging import averaged_classifier, one_target, several_targets, table_member
+    from rfgp.averaging import averaged_classifier, mixture, one_target, several_targets, table_member
     from rfgp.diagnostics.sensitivity import main_effects
-    from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
+    from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, forest
     from rfgp.study.simulators import emulator, study
     from rfgp.training import fit
 
@@ -118,6 +118,10 @@ def small_defaults(monkeypatch):
     monkeypatch.setattr(one_target.chosen_rows, "__defaults__", (60,))
     monkeypatch.setattr(one_target, "_LEARNING", 100)
     monkeypatch.setattr(table_member, "_STEPS", 12)
+    nodes = mixture._NODES[::3]
+    monkeypatch.setattr(mixture, "_NODES", nodes)
+    monkeypatch.setattr(mixture, "_NODE_WEIGHTS", torch.softmax(-0.5 * nodes.square(), 0))
+    monkeypatch.setattr(forest, "_TREES", 30)
     monkeypatch.setattr("rfgp.training.average._PROPOSALS", (32, 32, 0))
 
 
