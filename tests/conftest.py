@@ -95,9 +95,10 @@ def _default_dtype_stays():
 
 @pytest.fixture
 def small_defaults(monkeypatch):
-    """Few evaluations and draws where none are given, for tests that do not look at what is learned from them."""
-    from rfgp.averaging import averaged_classifier, one_target
-    from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
+    """Few evaluations, draws and choosing rows where none are given, for tests that do not look at what is learned."""
+    from rfgp.averaging import averaged_classifier, mixture, one_target, several_targets, table_member
+    from rfgp.diagnostics.sensitivity import main_effects
+    from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, forest
     from rfgp.study.simulators import emulator, study
     from rfgp.training import fit
 
@@ -105,11 +106,23 @@ def small_defaults(monkeypatch):
         monkeypatch.setitem(function.__kwdefaults__, "max_evaluations", 12)
     for name, count in (("_NUM_FUNCTIONS", 32), ("_NUM_POINTS", 128), ("_NUM_DRAWS", 512)):
         monkeypatch.setattr(study, name, count)
+    few = {"num_functions": 32, "num_points": 16}
+    monkeypatch.setattr(study, "main_effects", lambda model, inputs, *_, **__: main_effects(model, inputs, 5, **few))
     for name, count in (("_NUM_PARAMETERS", 3), ("_NUM_FOLDS", 4)):
         monkeypatch.setattr(emulator, name, count)
-    for learner in (one_target, averaged_classifier):
+    for learner in (one_target, several_targets, averaged_classifier):
         monkeypatch.setattr(learner, "_DRAWS", 8)
         monkeypatch.setattr(learner, "_PROPOSALS", 32)
+    for learner in (one_target, several_targets):
+        monkeypatch.setattr(learner, "CHOOSING", 100)
+    monkeypatch.setattr(one_target.chosen_rows, "__defaults__", (60,))
+    monkeypatch.setattr(one_target, "_LEARNING", 100)
+    monkeypatch.setattr(table_member, "_STEPS", 12)
+    nodes = mixture._NODES[::3]
+    monkeypatch.setattr(mixture, "_NODES", nodes)
+    monkeypatch.setattr(mixture, "_NODE_WEIGHTS", torch.softmax(-0.5 * nodes.square(), 0))
+    monkeypatch.setattr(forest, "_TREES", 30)
+    monkeypatch.setattr("rfgp.training.average._PROPOSALS", (32, 32, 0))
 
 
 @pytest.fixture

@@ -139,15 +139,17 @@ def test_left_out_rows_are_predicted_as_by_refits(model):
     x, y = data(model)
     folds = [torch.arange(k, ROWS, 6) for k in range(6)]
     for groups in ([torch.tensor([k]) for k in range(ROWS)], folds):
+        some = groups[:: len(groups) // 6]  # six refits of each kind
+        places = torch.cat(some)
         for member, link in zip(model.members, model.links, strict=True):
             closed = link.log_probabilities(member.left_out(groups)).exp()
             refitted = torch.zeros_like(closed)
-            for out in groups:
+            for out in some:
                 kept = torch.tensor([k for k in range(ROWS) if k not in out.tolist()])
                 other = member.with_rows(x[kept], model._signs(y[kept]))
                 refitted[out] = link.log_probabilities(other.predict(x[out])).exp()
             seen = link.log_probabilities(member.predict(x[:ROWS])).exp()
-            assert (closed - refitted).norm() < 0.1 * (seen - refitted).norm()
+            assert (closed - refitted)[places].norm() < 0.1 * (seen - refitted)[places].norm()
 
 
 def test_draws_that_have_seen_a_label_count_as_if_they_had_not():

@@ -174,7 +174,7 @@ def test_mixtures_have_the_moments_and_quantiles_of_their_density(model):
     model.tails = [Tail(torch.tensor([number])) for number in degrees]
     found = model.predictive(TEST)
     low, high = (float(end) for end in model.limits)
-    grid = torch.linspace(2.0 * low - high, 2.0 * high - low, 4_001, dtype=torch.float64)
+    grid = torch.linspace(2.0 * low - high, 2.0 * high - low, 1_501, dtype=torch.float64)
     densities = torch.stack([found.log_prob(value.expand(NEW)).exp() for value in grid])
     step = float(grid[1] - grid[0])
     torch.testing.assert_close(densities.sum(0) * step, torch.ones(NEW, dtype=torch.float64), rtol=0.0, atol=1e-4)
@@ -185,7 +185,8 @@ def test_mixtures_have_the_moments_and_quantiles_of_their_density(model):
     for level in (0.025, 0.5, 0.9):
         quantile = found.icdf(level)
         torch.testing.assert_close(found.cdf(quantile), torch.full((NEW,), level, dtype=torch.float64))
-        below = (densities * (grid.unsqueeze(-1) < quantile)).sum(0) * step
+        cells = ((quantile - grid.unsqueeze(-1)) / step + 0.5).clamp(0.0, 1.0)  # the part of each that is below
+        below = (densities * cells).sum(0) * step
         torch.testing.assert_close(below, torch.full((NEW,), level, dtype=torch.float64), rtol=0.0, atol=1e-2)
 
 
@@ -457,10 +458,10 @@ def test_parameter_draws_have_the_moments_of_their_density():
 
 
 def test_intervals_cover_functions_of_the_prior():
-    """Twelve problems of 60 rows from the kernel of a table, with lengthscales that differ."""
+    """Eight problems of 60 rows from the kernel of a table, with lengthscales that differ."""
     generator, random = torch.Generator().manual_seed(4), np.random.default_rng(5)
     inside = []
-    for _ in range(12):
+    for _ in range(8):
         x = torch.randn(160, 4, generator=generator, dtype=torch.float64)
         kernel = TableKernel(x, x[:, 0], fixed_matrices(x, x), has_lengthscales=True)
         deviations = 0.5 * random.standard_t(3.0, size=4)

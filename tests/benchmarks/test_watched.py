@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
 from pathlib import Path
 
 import pytest
+from asv_runner._aux import update_sys_path
+from asv_runner.discovery import disc_benchmarks
 
 from benchmarks.watched.ratio import ratio
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_benchmarks_are_found_and_take_what_they_are_given():
+def test_benchmarks_are_found_and_take_what_they_are_given(monkeypatch):
+    """What ``asv check`` asks of them, in this process, which has imported the package."""
+    folder = str(ROOT / json.loads((ROOT / "asv.conf.json").read_text(encoding="utf-8"))["benchmark_dir"])
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    update_sys_path(folder)
+    found = list(disc_benchmarks(folder))
+    assert len(found) > 20
+    assert [benchmark.name for benchmark in found if not benchmark.check(folder)] == []
+
+
+@pytest.mark.long("asv starts Python anew three times; the test above asks the same")
+def test_the_command_of_asv_finds_no_problems():
     command = [sys.executable, "-m", "asv", "check", "--python=same"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0 and "No problems found" in done.stdout, done.stdout + done.stderr

@@ -608,13 +608,21 @@ PATHS = (
 @contextlib.contextmanager
 def classes_in_use():
     """The set of classes, with their bases, whose methods are called inside the context."""
-    used = set()
+    used, codes = set(), {}
 
     def note(frame, event, _):
+        if event != "call":  # but of functions in C and of ends, of which there are more
+            return
         code = frame.f_code
-        if event == "call" and code.co_filename.startswith(FILES) and code.co_varnames[:1] in (("self",), ("_cls",)):
+        has_owner = codes.get(code)
+        if has_owner is None:
+            has_owner = code.co_filename.startswith(FILES) and code.co_varnames[:1] in (("self",), ("_cls",))
+            codes[code] = has_owner
+        if has_owner:
             owner = frame.f_locals[code.co_varnames[0]]
-            used.update((owner if isinstance(owner, type) else type(owner)).__mro__)
+            kind = owner if isinstance(owner, type) else type(owner)
+            if kind not in used:
+                used.update(kind.__mro__)
 
     sys.setprofile(note)
     try:

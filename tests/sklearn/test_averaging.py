@@ -176,7 +176,9 @@ def test_more_rows(model):
 
 
 @pytest.mark.parametrize("weights", [None, 2.0 * np.ones(NEW)])
-def test_rows_that_are_too_many_or_have_weights_are_learned_with_one_set_of_parameters(model, monkeypatch, weights):
+def test_rows_that_are_too_many_or_have_weights_are_learned_with_one_set_of_parameters(
+    small_defaults, model, monkeypatch, weights
+):
     monkeypatch.setattr(regressor, "MOST_AVERAGED", ROWS + NEW - (weights is None))
     strict = copy.deepcopy(model).set_params(average=True)
     with pytest.raises(ValueError, match=r"expected at most .* no sample_weight for average=True"):
@@ -187,7 +189,7 @@ def test_rows_that_are_too_many_or_have_weights_are_learned_with_one_set_of_para
     assert model.score(X[ROWS:], Y[ROWS:]) > 0.9
 
 
-def test_streams_have_one_set_of_parameters():
+def test_streams_have_one_set_of_parameters(small_defaults):
     stream = RandomFeatureGPRegressor(random_state=0).partial_fit(X[:ROWS], Y[:ROWS])
     assert not isinstance(stream.model_, AveragedGP)
     few = RandomFeatureGPRegressor(random_state=0).partial_fit(X[:5], Y[:5]).partial_fit(X[5:ROWS], Y[5:ROWS])
@@ -234,7 +236,7 @@ def test_what_is_not_averaged_is_refused(settings, weights, targets):
         RandomFeatureGPRegressor(**{"average": True, **settings}).fit(X[:ROWS], targets, weights)
 
 
-def test_what_is_set_for_one_set_of_parameters_is_taken():
+def test_what_is_set_for_one_set_of_parameters_is_taken(small_defaults):
     for settings in ({"average": False}, {"kernel": "rbf"}, {"time_limit": 5.0}, {"num_features": 20}):
         model = RandomFeatureGPRegressor(**settings, random_state=0).fit(X[:ROWS], Y[:ROWS])
         assert not isinstance(model.model_, AveragedGP)
@@ -244,7 +246,7 @@ def test_what_is_set_for_one_set_of_parameters_is_taken():
     assert not isinstance(sparse.model_, AveragedGP) and not isinstance(weighted.model_, AveragedGP)
 
 
-def test_frames_are_averaged_where_levels_and_gaps_are_few():
+def test_frames_are_averaged_where_levels_and_gaps_are_few(small_defaults):
     frame = pandas.DataFrame({"size": X[:ROWS, 0], "kind": ["a", "b"] * (ROWS // 2), "day": range(ROWS)})
     plain = RandomFeatureGPRegressor()
     assert plain.averages(frame, Y[:ROWS]) and not hasattr(plain, "x_scaler_")

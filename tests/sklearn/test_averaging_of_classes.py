@@ -83,7 +83,9 @@ def test_more_rows(model):
 
 
 @pytest.mark.parametrize("weights", [None, 2.0 * np.ones(NEW)])
-def test_rows_that_are_too_many_or_have_weights_are_learned_with_one_set_of_parameters(model, monkeypatch, weights):
+def test_rows_that_are_too_many_or_have_weights_are_learned_with_one_set_of_parameters(
+    small_defaults, model, monkeypatch, weights
+):
     monkeypatch.setattr(classifier, "MOST_LABELS", 3 * (ROWS + NEW) - (weights is None))
     strict = copy.deepcopy(model).set_params(average=True)
     with pytest.raises(ValueError, match=r"expected at most .* and no sample_weight for average=True"):
@@ -94,7 +96,7 @@ def test_rows_that_are_too_many_or_have_weights_are_learned_with_one_set_of_para
     assert model.score(X, Y) > 0.75
 
 
-def test_streams_have_one_set_of_parameters():
+def test_streams_have_one_set_of_parameters(small_defaults):
     stream = RandomFeatureGPClassifier(random_state=0).partial_fit(X[:ROWS], BINARY[:ROWS], classes=[False, True])
     assert not isinstance(stream.model_, AveragedGPClassifier)
     wanted = RandomFeatureGPClassifier(average=True).partial_fit(X[:ROWS], BINARY[:ROWS])
@@ -123,7 +125,7 @@ def test_what_is_not_averaged_is_refused(settings, weights):
         RandomFeatureGPClassifier(**{"average": True, **settings}).fit(X[:ROWS], Y[:ROWS], weights)
 
 
-def test_too_many_labels_and_classes_without_rows_are_refused(monkeypatch):
+def test_too_many_labels_and_classes_without_rows_are_refused(small_defaults, monkeypatch):
     with pytest.raises(ValueError, match="rows of every class"):
         RandomFeatureGPClassifier(average=True).partial_fit(X[:ROWS], BINARY[:ROWS], classes=[False, True, 2])
     monkeypatch.setattr(classifier, "MOST_LABELS", 3 * ROWS - 1)
@@ -131,7 +133,7 @@ def test_too_many_labels_and_classes_without_rows_are_refused(monkeypatch):
         RandomFeatureGPClassifier(average=True).fit(X[:ROWS], Y[:ROWS])
 
 
-def test_what_is_set_for_one_set_of_parameters_is_taken(monkeypatch):
+def test_what_is_set_for_one_set_of_parameters_is_taken(small_defaults, monkeypatch):
     settings = ({"average": False}, {"kernel": "rbf"}, {"time_limit": 5.0}, {"class_weight": "balanced"})
     for setting in settings:
         model = RandomFeatureGPClassifier(**setting, random_state=0).fit(X[:ROWS], BINARY[:ROWS])
@@ -143,7 +145,7 @@ def test_what_is_set_for_one_set_of_parameters_is_taken(monkeypatch):
         assert not isinstance(model.model_, AveragedGPClassifier)
 
 
-def test_few_rows_and_pixels_are_not_averaged():
+def test_few_rows_and_pixels_are_not_averaged(small_defaults):
     few = np.r_[0:5, ROWS : ROWS + 4]
     assert not isinstance(RandomFeatureGPClassifier(average=True).fit(X[few], Y[few]).model_, AveragedGPClassifier)
     pixels = np.random.default_rng(0).integers(0, 16, size=(ROWS, 64))
@@ -151,7 +153,7 @@ def test_few_rows_and_pixels_are_not_averaged():
     assert not isinstance(model.model_, AveragedGPClassifier)
 
 
-def test_frames_are_averaged_where_levels_and_gaps_are_few():
+def test_frames_are_averaged_where_levels_and_gaps_are_few(small_defaults):
     frame = pandas.DataFrame({"size": X[:ROWS, 0], "kind": ["a", "b"] * (ROWS // 2), "day": range(ROWS)})
     plain = RandomFeatureGPClassifier()
     assert plain.averages(frame, BINARY[:ROWS]) and not hasattr(plain, "x_scaler_")

@@ -547,7 +547,7 @@ def test_masks_are_refused(estimator):
 
 
 @pytest.mark.filterwarnings("ignore:rows that were held out")
-def test_fits_leave_the_global_generators_as_they_are():
+def test_fits_leave_the_global_generators_as_they_are(small_defaults):
     x, y = regression(100)
     drawn = []
     for seed in (0, 1):

@@ -33,6 +33,13 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:the fit is no better than a constant"),
 ]
 
+
+@pytest.fixture
+def few_proposals(monkeypatch):
+    """Draws of fewer proposals, for tests that ask of any draws and not how well they stand for the posterior."""
+    monkeypatch.setattr("rfgp.training.average._PROPOSALS", (64, 64, 0))
+
+
 NEW = torch.tensor([[0.1], [0.5], [0.9], [2.0]], dtype=torch.float64)
 
 
@@ -66,7 +73,7 @@ def dense_moments(kernel, mean, noise, x, y, new):
 
 @pytest.mark.smoke
 @pytest.mark.parametrize("kind", ["exact", "own forward", "landmarks"])
-def test_each_draw_predicts_as_dense_algebra_does_and_the_mixture_is_their_mean(kind):
+def test_each_draw_predicts_as_dense_algebra_does_and_the_mixture_is_their_mean(kind, few_proposals):
     x, y = rows(20, 2)
 
     class Sum(ExactModel):
@@ -103,7 +110,7 @@ def test_each_draw_predicts_as_dense_algebra_does_and_the_mixture_is_their_mean(
     torch.testing.assert_close(average(new).mean, latent.mean)
 
 
-def test_landmarks_at_all_rows_end_where_the_exact_model_does():
+def test_landmarks_at_all_rows_end_where_the_exact_model_does(few_proposals):
     x, y = rows(25, 2)
     exact = ExactModel(x, y, GaussianLikelihood(), ScaleKernel(MaternKernel(nu=2.5)))
     found = [rfgp.fit(model, x, y, strategy="average", progress=False) for model in (landmark_model(x), exact)]
@@ -153,8 +160,8 @@ def test_the_density_is_that_of_logarithms_with_registered_and_weak_priors():
 
 
 def test_moments_of_predictions_are_those_of_an_integral_over_a_grid(monkeypatch):
-    monkeypatch.setattr("rfgp.training.average._DRAWS", (400, 400, 0))
-    monkeypatch.setattr("rfgp.training.average._PROPOSALS", (4096, 4096, 0))  # whose own error is small beside
+    monkeypatch.setattr("rfgp.training.average._DRAWS", (200, 200, 0))
+    monkeypatch.setattr("rfgp.training.average._PROPOSALS", (2048, 2048, 0))  # whose own error is small beside
     x, y = rows(15)
     model = zero_mean_model(x, y)
     average = averaged(model, x, y)
@@ -186,7 +193,7 @@ def test_moments_of_predictions_are_those_of_an_integral_over_a_grid(monkeypatch
 
 def test_intervals_cover_on_problems_drawn_from_the_priors():
     shares, levels = [], []
-    for seed in range(12):
+    for seed in range(6):
         generator = torch.Generator().manual_seed(seed)
         length, scale, noise = torch.exp(
             torch.tensor([-1.0, 0.0, -2.0]) + torch.tensor([0.7, 0.7, 0.7]) * torch.randn(3, generator=generator)
@@ -204,7 +211,7 @@ def test_intervals_cover_on_problems_drawn_from_the_priors():
         inside = (y[12:] > found.icdf(0.1)) & (y[12:] < found.icdf(0.9))
         assert float(inside.double().mean()) == shares[-1]
     for values, expected in ((levels, 0.5), (shares, 0.8)):
-        assert abs(np.mean(values) - expected) < 3.0 * np.std(values, ddof=1) / 12**0.5
+        assert abs(np.mean(values) - expected) < 3.0 * np.std(values, ddof=1) / 6**0.5
 
 
 def test_quantiles_invert_the_distribution_function():
@@ -219,7 +226,7 @@ def test_quantiles_invert_the_distribution_function():
             found.icdf(bad)
 
 
-def test_the_model_ends_at_the_most_probable_parameters_and_training_again_gives_the_same():
+def test_the_model_ends_at_the_most_probable_parameters_and_training_again_gives_the_same(few_proposals):
     x, y = rows(20, 2)
     model = ExactModel(x, y, GaussianLikelihood(), ScaleKernel(MaternKernel(ard_num_dims=2)), LinearMean(2))
     first = rfgp.fit(model, strategy="average", progress=False)
@@ -243,7 +250,7 @@ def test_the_model_ends_at_the_most_probable_parameters_and_training_again_gives
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_units_of_inputs_and_targets_change_nothing():
+def test_units_of_inputs_and_targets_change_nothing(few_proposals):
     x, y = rows(20)
     found = []
     for unit in (1.0, 1e3):
@@ -254,7 +261,7 @@ def test_units_of_inputs_and_targets_change_nothing():
     torch.testing.assert_close(*found, rtol=1e-8, atol=1e-8)
 
 
-def test_a_prior_with_an_end_keeps_draws_inside():
+def test_a_prior_with_an_end_keeps_draws_inside(few_proposals):
     x, y = rows(20)
     kernel = ScaleKernel(RBFKernel(lengthscale_prior=UniformPrior(0.4, 0.6)))
     kernel.base_kernel.lengthscale = 0.5
@@ -277,7 +284,7 @@ class Interrupted(Exception):
     pass
 
 
-def test_an_interrupt_leaves_the_most_probable_parameters(monkeypatch):
+def test_an_interrupt_leaves_the_most_probable_parameters(monkeypatch, few_proposals):
     x, y = rows(20)
     models = [ExactModel(x, y, GaussianLikelihood(), ScaleKernel(RBFKernel())) for _ in range(2)]
     rfgp.fit(models[0], strategy="average", progress=False)
@@ -385,7 +392,7 @@ def test_what_has_no_average_is_refused_and_stays_as_it_was(make, data, options,
     assert getattr(model, "train_inputs", None) is inputs
 
 
-def test_bad_inputs_of_an_average_are_refused():
+def test_bad_inputs_of_an_average_are_refused(few_proposals):
     x, y = rows(12, 2)
     average = averaged(ExactModel(x, y, GaussianLikelihood(), ScaleKernel(RBFKernel())), x, y)
     with pytest.raises(ValueError, match="expected"):
@@ -394,7 +401,7 @@ def test_bad_inputs_of_an_average_are_refused():
         average.posterior([[0.0, 1.0]])
 
 
-def test_averages_of_landmarks_are_saved_and_those_of_exact_models_are_refused(tmp_path):
+def test_averages_of_landmarks_are_saved_and_those_of_exact_models_are_refused(tmp_path, few_proposals):
     x, y = rows(15)
     average = averaged(landmark_model(x), x, y)
     rfgp.save(average, tmp_path / "average.pt")
@@ -406,7 +413,7 @@ def test_averages_of_landmarks_are_saved_and_those_of_exact_models_are_refused(t
         rfgp.save(exact_one, tmp_path / "exact.pt")
 
 
-def test_gradients_in_the_inputs():
+def test_gradients_in_the_inputs(few_proposals):
     x, y = rows(12)
     average = averaged(ExactModel(x, y, GaussianLikelihood(), ScaleKernel(RBFKernel())), x, y)
     new = NEW.clone().requires_grad_()

@@ -238,7 +238,7 @@ def test_models_of_other_things_are_no_models_of_tables(tmp_path):
         TableModel.load(tmp_path / "kernel.pt")
 
 
-def test_classes(tmp_path):
+def test_classes(small_defaults, tmp_path):
     frame = houses().assign(kind=np.where(houses()["area"] > 120.0, "large", "small")).drop(columns="price")
     model = TableModel.fit(read(frame, "kind"))
     assert isinstance(model.model, AveragedGPClassifier)
@@ -251,7 +251,7 @@ def test_classes(tmp_path):
 
 
 @pytest.mark.parametrize("settings", [{}, {"kernel": "matern32", "num_features": 16}])
-def test_several_targets(settings):
+def test_several_targets(small_defaults, settings):
     frame = houses()[:60].assign(rent=lambda known: 0.004 * known["price"] + 10.0 * known["rooms"])
     holes = frame.assign(rent=frame["rent"].where(np.arange(60) % 3 > 0))
     model = TableModel.fit(read(holes, "price,rent"), **settings, seed=1)
