@@ -76,7 +76,7 @@ def tail_of(rows: LabeledRows, moments: Floats) -> Tail:
     """The tails of each target by which rows that a model has not seen, with moments (N, 2, T), are most probable.
 
     They are normal where that is chance, or where the target does not vary. They are wider where central 95 % intervals
-    cover too few of these rows, by more than a standard error, and narrower where they cover too many, by more than two.
+    cover too few of these rows, by more than a standard error, and narrower where they cover too many, by over two.
     """
     standard = torch.from_numpy((rows.y - moments[:, 0]) / np.sqrt(np.maximum(moments[:, 1], _SMALLEST_VARIANCE)))
     varies = torch.from_numpy(np.fmax.reduce(rows.y) > np.fmin.reduce(rows.y))
