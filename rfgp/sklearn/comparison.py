@@ -26,8 +26,8 @@ _DEGREES = (2.0, *DEGREES[:-1])
 """Degrees of freedom of Student's t: of two it has no variance, of one no mean."""
 _LEVEL, _HALF_WIDTH = 0.95, float(scipy.special.ndtri(0.975))
 """Of the intervals that have to cover enough, and their half width in standard deviations."""
-_FEWER, _MORE = 1.0, 2.0
-"""Standard errors by which they may cover fewer rows, or more, before they become wider or narrower."""
+_FEWER, _MORE, _NARROWEST = 1.0, 2.0, 0.5
+"""Standard errors by which they may cover fewer rows, or more, before they become wider or narrower, and how narrow."""
 _GAIN_OF_TAILS = 2.0
 """The nats by which all rows together have to be more probable with tails than without."""
 _EXTREME = 10.0
@@ -81,7 +81,7 @@ def tail_of(rows: LabeledRows, moments: Floats) -> Tail:
     standard = torch.from_numpy((rows.y - moments[:, 0]) / np.sqrt(np.maximum(moments[:, 1], _SMALLEST_VARIANCE)))
     varies = torch.from_numpy(np.fmax.reduce(rows.y) > np.fmin.reduce(rows.y))
     known = ~standard.isnan() & varies
-    widths = _widths(standard, known)
+    widths = _widths(torch.from_numpy((rows.y - moments[:, 0]) / np.sqrt(moments[:, 1])), known)
     tail, _ = best_tail(lambda tail: tail.widened(widths).log_density(standard), known, _DEGREES, _GAIN_OF_TAILS)
     return tail.widened(widths)
 
@@ -92,7 +92,8 @@ def _widths(standard: Tensor, known: Tensor) -> Tensor:
     covered = (errors < _HALF_WIDTH).double().sum(0) / count
     excess = (covered - _LEVEL) / (_LEVEL * (1.0 - _LEVEL) / count).sqrt()
     is_wrong = (excess < -_FEWER) | (excess > _MORE)
-    return torch.where(is_wrong, errors.nanquantile(_LEVEL, dim=0) / _HALF_WIDTH, 1.0)
+    wanted = (errors.nanquantile(_LEVEL, dim=0) / _HALF_WIDTH).clamp_min(_NARROWEST)
+    return torch.where(is_wrong, wanted, 1.0)
 
 
 def observed_means(losses: Floats, targets: Floats) -> Floats:

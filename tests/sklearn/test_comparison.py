@@ -220,3 +220,11 @@ def test_intervals_are_as_wide_as_unseen_rows_need_them(degrees, size):
     assert tail.widths[1] == 1.0 and (tail.widths[0] == 1.0) == (size == 1.0)
     covered = np.mean(np.abs(new) < 1.96 * float(tail.widths[0]))
     assert abs(covered - 0.95) < 4.0 * (2.0 * 0.95 * 0.05 / 2000) ** 0.5
+
+
+@pytest.mark.parametrize("deviation", [1.0, 1e-3])
+def test_intervals_of_small_errors_keep_their_width(deviation):
+    """Of errors as large as a model says, also where these are tiny; of none at all it halves."""
+    errors = deviation * np.stack([np.random.default_rng(0).normal(size=400), 1e-12 * np.arange(400)], axis=1)
+    moments = np.stack([np.zeros_like(errors), np.full_like(errors, deviation**2)], axis=1)
+    assert tail_of(LabeledRows(np.zeros((400, 1)), errors, None), moments).widths.tolist() == [1.0, 0.5]
