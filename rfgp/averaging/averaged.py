@@ -21,7 +21,7 @@ from .member import Functions, Member, Moments, equal_rows, groups_by_size, grou
 from .mixture import Mixture, MixtureComponent, QuantileCurves, Tail
 from .one_target import members_of_one
 from .several_targets import members_of_several
-from .stacking import LogScores, mixed, resolutions, stacked
+from .stacking import left_out_scores, mixed, resolutions, stacked
 
 _GROUPS, _EDGE, _SMALLEST = 8, 1e-6, 1e-300
 _PREDICTING = 24
@@ -34,11 +34,12 @@ class AveragedGP(FittedRows):
     .. math:: p(y | x) = \sum_k w_k \frac1S \sum_s p_k(y | x, \theta_{ks})
 
     For one target there are four members k: of standardized inputs or half ranks, and of the target as it is or by the
-    transform of Yeo and Johnson. Two more have the kernel of smooth functions, where noise is small. Parameters
-    :math:`\theta_{ks}` are draws from their posterior. Several targets share a bank of kernels on three scales of the
-    inputs: members have the targets, transformed or not, or their principal components. One more has what a baseline
-    leaves over. The degrees of freedom of the tails and the weights of each target are those of the largest density of
-    left-out rows; equal inputs are left out together.
+    transform of Yeo and Johnson. Two more have the kernel of smooth functions, where noise is small, and two have
+    inputs after a linear map, where there are ten rows for each of its weights. Parameters :math:`\theta_{ks}` are
+    draws from their posterior. Several targets share a bank of kernels on three scales of the inputs: members have the
+    targets, transformed or not, or their principal components. One more has what a baseline leaves over. The degrees of
+    freedom of the tails and the weights of each target are those of the largest density of left-out rows; equal inputs
+    are left out together.
 
     :param x: inputs (N, d), finite, in float64.
     :param y: targets (N,), finite, or (N, T), where NaN is missing, which vary. Missing values are drawn given all that
@@ -117,7 +118,7 @@ class AveragedGP(FittedRows):
         known, groups = ~self.y.reshape(self.targets.shape).isnan(), groups_by_size(equal_rows(self.x))
         resolution = resolutions(torch.where(known, self.targets, torch.nan))
         pairs = zip(self.members, self.tails, strict=True)
-        logs = [LogScores(one.left_out(groups), one.target, self.targets, resolution)(tail) for one, tail in pairs]
+        logs = [left_out_scores(one, self.targets, groups, resolution)(tail) for one, tail in pairs]
         return mixed(torch.stack(logs), self.weights, known).reshape(self.y.shape)
 
     @property

@@ -1,8 +1,9 @@
-"""Columns of inputs as they are, as half ranks, or by powers, on which long tails are short."""
+"""Columns of inputs as they are, as half ranks, by powers, on which long tails are short, or by a linear map."""
 
 from __future__ import annotations
 
-from typing import Literal
+import copy
+from typing import Literal, Self
 
 import numpy as np
 import scipy
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from .column_scale import ColumnScale
 
-Kind = Literal["values", "half ranks", "powers"]
+Kind = Literal["values", "half ranks", "powers", "map"]
 
 _FARTHEST = 8.0
 """Standardized inputs are taken to lie within so many standard deviations."""
@@ -26,12 +27,18 @@ class InputScale:
     r, and new values interpolate. Columns that do not vary or that equal earlier ones are left out.
 
     :param x: inputs (N, d).
-    :param kind: what the columns become.
+    :param kind: what the columns become; those of a map are made by :meth:`mapped`.
+    :ivar weights: those of the map, (d, d); None where there is none.
+    :ivar optimism: the nats by which a row that was left out is too probable, as the map was learned from it: the
+        number of its angles, d (d - 1) / 2, over that of rows. Source: Akaike (1974).
 
     >>> x = torch.tensor([[0.0], [1.0], [1000.0]], dtype=torch.float64)
     >>> [round(value, 2) for value in InputScale(x, "half ranks")(x).flatten().tolist()]
     [-0.97, -0.41, 1.38]
     """
+
+    weights: Tensor | None = None
+    optimism = 0.0
 
     def __init__(self, x: Tensor, kind: Kind) -> None:
         self.kind, self.kept = kind, _different(x)
@@ -48,8 +55,18 @@ class InputScale:
 
     def __call__(self, x: Tensor) -> Tensor:
         """Inputs (N, d) on this scale, (N, k) for the k columns that are kept."""
-        standard = self.columns.forward(x[:, self.kept])
-        return self.blend.forward(self._blended(standard)).clamp(-_FARTHEST, _FARTHEST)
+        return self.blend.forward(self._unscaled(x)).clamp(-_FARTHEST, _FARTHEST)
+
+    def _unscaled(self, x: Tensor) -> Tensor:
+        blended = self._blended(self.columns.forward(x[:, self.kept]))
+        return blended if self.weights is None else blended @ self.weights.mT
+
+    def mapped(self, weights: Tensor, x: Tensor) -> Self:
+        """This scale, a linear map with weights (k, k), and a standardization of what it makes of inputs (N, d)."""
+        twin = copy.copy(self)
+        twin.kind, twin.weights, twin.optimism = "map", weights, 0.5 * len(weights) * (len(weights) - 1) / len(x)
+        twin.blend = ColumnScale(twin._unscaled(x), is_transformed=False)
+        return twin
 
 
 def _different(x: Tensor) -> Tensor:

@@ -50,11 +50,13 @@ class Member(abc.ABC, Generic[MemberRowsT]):
     :ivar rows: the training inputs.
     :ivar target: the scale of the targets.
     :ivar num_draws: how many draws S of the parameters there are.
+    :ivar optimism: the nats by which rows that are left out are too probable, as inputs were learned from them.
     """
 
     rows: MemberRowsT
     target: ColumnScale
     num_draws: int
+    optimism: float = 0.0
 
     @abc.abstractmethod
     def left_out(self, groups: Sequence[Tensor] = ()) -> Moments:

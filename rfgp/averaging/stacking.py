@@ -38,7 +38,7 @@ def stacked(members: Sequence[Member[Any]], y: Tensor, known: Tensor, groups: Se
     """
     tails, densities, resolution = [], [], resolutions(torch.where(known, y, torch.nan))
     for member in members:
-        tail, logs = best_tail(LogScores(member.left_out(groups), member.target, y, resolution), known)
+        tail, logs = best_tail(left_out_scores(member, y, groups, resolution), known)
         tails.append(tail)
         densities.append(logs)
     logs = torch.stack(densities)
@@ -106,23 +106,33 @@ def resolutions(y: Tensor) -> Tensor:
     return torch.stack(found)
 
 
+def left_out_scores(member: Member[Any], y: Tensor, groups: Sequence[Tensor], resolution: Tensor) -> LogScores:
+    """The log densities of targets (N, T) that are left out, by a member and its tails."""
+    return LogScores(member.left_out(groups), member.target, y, resolution, member.optimism)
+
+
 class LogScores:
     """Log densities of targets (N, T) by their tails; those of rounded ones are means over what is rounded to them.
 
     :param moments: what a member predicts of the targets.
     :param target: the scale of the targets.
     :param resolution: the differences to which they are rounded, (T,).
+    :param optimism: what they are less, see :class:`rfgp.averaging.member.Member`.
     """
 
-    def __init__(self, moments: Moments, target: ColumnScale, y: Tensor, resolution: Tensor) -> None:
+    def __init__(
+        self, moments: Moments, target: ColumnScale, y: Tensor, resolution: Tensor, optimism: float = 0.0
+    ) -> None:
         self.moments, self.target, self.y, self.resolution = moments, target, y, resolution
+        self.optimism = optimism
         self.residuals = MixtureComponent(moments, target, Tail(torch.full_like(y[0], math.inf))).residuals(y)
 
     def __call__(self, tail: Tail) -> Tensor:
         """The log densities (N, T)."""
         density = self.residuals.log_density(tail)
         if not bool(self.resolution.any()):
-            return density
+            return density - self.optimism
         component, half = MixtureComponent(self.moments, self.target, tail), 0.5 * self.resolution
         share = component.cdf(self.y + half) - component.cdf(self.y - half)
-        return torch.where((self.resolution > 0.0) & (share > 1e-12), (share / self.resolution).log(), density)
+        is_rounded = (self.resolution > 0.0) & (share > 1e-12)
+        return torch.where(is_rounded, (share / self.resolution).log(), density) - self.optimism

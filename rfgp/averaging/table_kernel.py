@@ -108,25 +108,30 @@ class KernelPrior(FixedParts):
         """The constant and the fixed parts, (N, M)."""
         return (self._weights(vector) @ fixed.flatten(1)).add_(1.0).reshape(fixed.shape[1:])
 
-    def _inverse_lengths(self, vector: Floats) -> Tensor:
+    def scale(self, vector: Floats) -> float:
+        """The scale s of the part that has lengthscales."""
+        return math.exp(vector[self.num_deviations + 1])
+
+    def inverse_lengths(self, vector: Floats) -> Tensor:
+        """The inverse lengthscales (d,) of this part."""
         count = self.num_deviations
         logs = vector[count] + (vector[:count] if count else np.zeros(self.x.shape[1]))
         return torch.from_numpy(np.exp(logs))
 
     def matrix(self, vector: Floats, x: Tensor, z: Tensor, fixed: Tensor) -> Tensor:
         """The kernel (N, M) at inputs (N, d) and (M, d), whose fixed parts (F, N, M) are known."""
-        inverse, scale = self._inverse_lengths(vector), math.exp(vector[self.num_deviations + 1])
+        inverse, scale = self.inverse_lengths(vector), self.scale(vector)
         return self._fixed_part(vector, fixed).add_(_matern(_distances(x * inverse, z * inverse)), alpha=scale)
 
     def variance(self, vector: Floats, x: Tensor) -> Tensor:
         """The kernel of inputs (N, d) with themselves, (N,)."""
         linear, *others = self._weights(vector).tolist()
-        constant = 1.0 + math.exp(vector[self.num_deviations + 1]) + (sum(others) if x.shape[1] else 0.0)
+        constant = 1.0 + self.scale(vector) + (sum(others) if x.shape[1] else 0.0)
         return constant + linear * x.square().sum(-1) / max(x.shape[1], 1)
 
     def of_rows(self, vector: Floats) -> tuple[Tensor, Callable[[Tensor], Floats]]:
         """The kernel (N, N) of the rows, and what makes derivatives by it, symmetric, those by the vector."""
-        inverse, count = self._inverse_lengths(vector), self.num_deviations
+        inverse, count = self.inverse_lengths(vector), self.num_deviations
         distance = _distances(self.x * inverse, self.x * inverse)
         decay = torch.exp(vector[count + 1] - distance)
         part = _polynomial(distance).mul_(decay)
@@ -168,7 +173,7 @@ class TableKernel(KernelPrior, TargetKernel):
         return lambda vector: self.matrix(vector, x, z, fixed)
 
     def drawn(self, vector: Floats, num_functions: int, generator: Generator | None) -> PriorFunctions:
-        inverse, scale = self._inverse_lengths(vector), math.exp(vector[self.num_deviations + 1])
+        inverse, scale = self.inverse_lengths(vector), self.scale(vector)
         linear, *additive = self._weights(vector).tolist()
         dim, parts = len(inverse), [MaternPart(torch.tensor([scale], dtype=torch.float64), 2.5, inverse)]
         for weight, length in zip(additive, LENGTHS, strict=True):

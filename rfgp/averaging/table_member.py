@@ -70,12 +70,17 @@ class TableMember(Member[TableRows]):
 
     def __init__(self, rows: TableRows, target: ColumnScale, y: Tensor) -> None:
         self.rows, self.target, self.has_lengthscales = rows, target, has_lengthscales(rows.x.shape[1], len(rows.x))
-        self.y = target.forward(y)
+        self.y, self.optimism = target.forward(y), rows.scale.optimism
         self.modes = [kernel.start for kernel in self._kernels]
         self.vectors, self.roots = [mode[None] for mode in self.modes], [np.eye(len(mode)) for mode in self.modes]
 
     @property
     def _kernels(self) -> Sequence[TargetKernel]:
+        return self.kernels
+
+    @property
+    def kernels(self) -> Sequence[TableKernel]:
+        """The kernel of each target."""
         rows = self.rows
         return [TableKernel(rows.x, column, rows.fixed, self.has_lengthscales) for column in self.y.mT]
 
@@ -106,6 +111,7 @@ class TableMember(Member[TableRows]):
         else:
             starts = zip(kernels, near.modes, near.roots, strict=True)
             self.modes = [most_probable(kernel, mode, _STEPS_FROM_NEAR, root).vector for kernel, mode, root in starts]
+            self.roots = near.roots
         self.vectors = [mode[None] for mode in self.modes]
         if count:
             pairs = zip(kernels, self.modes, strict=True)

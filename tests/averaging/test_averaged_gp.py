@@ -10,10 +10,12 @@ import scipy.stats
 import torch
 from gpytorch.kernels import LinearKernel, MaternKernel, RBFKernel
 
-from rfgp.averaging import AveragedGP, most_probable, parameter_draws
+from rfgp.averaging import AveragedGP, most_probable, one_target, parameter_draws
 from rfgp.averaging.column_scale import ColumnScale
 from rfgp.averaging.input_scale import InputScale
+from rfgp.averaging.learned_map import learned_map
 from rfgp.averaging.mixture import DEGREES, MixtureComponent, Tail
+from rfgp.averaging.one_target import _FORMS, Form, _taken
 from rfgp.averaging.smooth_kernel import SmoothKernel
 from rfgp.averaging.stacking import stacked, stacking_weights
 from rfgp.averaging.table_kernel import LENGTHS, TableKernel, fixed_matrices
@@ -401,7 +403,7 @@ def test_equal_inputs_are_left_out_together():
         for degrees in DEGREES:
             logs[degrees] = MixtureComponent(moments, member.target, Tail(torch.tensor([degrees]))).log_density(y)
         assert float(tail.degrees) == max(logs, key=lambda degrees: logs[degrees].sum())
-        densities.append(logs[float(tail.degrees)])
+        densities.append(logs[float(tail.degrees)] - member.optimism)
     torch.testing.assert_close(model.weights, stacking_weights(torch.stack(densities)), rtol=1e-9, atol=0.0)
 
 
@@ -537,3 +539,51 @@ def test_inputs_that_do_not_vary_are_left_out():
     new = torch.cat([TEST, 9.0 * torch.ones(NEW, 1, dtype=torch.float64)], dim=-1)
     found = AveragedGP(x, TARGETS).predictive(new)
     torch.testing.assert_close(found.mean, AveragedGP(TRAIN, TARGETS).predictive(TEST).mean)
+
+
+def test_of_members_that_are_alike_some_are_learned_from_all_rows():
+    rough, other, *rest, smooth, mapped = [*_FORMS, Form("values", False, True), Form("map")]
+    shares = dict.fromkeys([rough, other, *rest, smooth, mapped], 1.0 / 6.0)
+    assert _taken(shares) == [*shares]
+    nothing = dict.fromkeys(shares, 0.0)
+    assert _taken(nothing | {rough: 0.7, mapped: 0.3}) == [rough]
+    assert _taken(nothing | {rough: 0.4, other: 0.35, smooth: 0.25}) == [rough, other, smooth]
+    assert _taken(nothing | {other: 0.2, smooth: 0.3, mapped: 0.5}) == [smooth, mapped, other]
+
+
+def turned_rows(num_rows):
+    """A function of one of three inputs that are turned, and noise."""
+    generator = torch.Generator().manual_seed(2)
+    x = torch.randn(num_rows, 3, generator=generator, dtype=torch.float64)
+    axis = torch.tensor([1.0, 1.0, -1.0], dtype=torch.float64) / math.sqrt(3.0)
+    noise = torch.randn(num_rows, generator=generator, dtype=torch.float64)
+    return x, (3.0 * (x @ axis)).sin() + 0.3 * noise, axis
+
+
+def test_the_map_finds_the_axis_of_a_function():
+    x, y, axis = turned_rows(300)
+    weights = learned_map(x, y, torch.ones(3, dtype=torch.float64), 1.0, 0.1)
+    sizes = weights.norm(dim=-1)
+    assert float((weights[0] @ axis).abs() / sizes[0]) > 0.99
+    assert float(sizes[0]) > 1.8 * float(sizes[1])
+
+
+def test_a_map_predicts_a_function_of_turned_inputs(monkeypatch):
+    x, y, axis = turned_rows(150)
+    new = turned_rows(600)[0][150:]
+    truth = (3.0 * (new @ axis)).sin()
+    mapped = AveragedGP(x, y)
+    monkeypatch.setattr(one_target, "_ROWS_PER_WEIGHT", math.inf)
+    found = torch.stack([model.predictive(new).mean for model in (mapped, AveragedGP(x, y))])
+    errors = (found - truth).square().mean(-1).sqrt()
+    assert float(errors[0]) < 0.8 * float(errors[1])
+    scales = [member.rows.scale for member in mapped.members]
+    assert {scale.optimism for scale in scales if scale.kind == "map"} == {3 / 150}
+
+
+def test_a_map_of_inputs_is_linear_and_standardized():
+    plain = InputScale(TRAIN, "values")
+    weights = torch.arange(TRAIN.shape[1] ** 2, dtype=torch.float64).reshape(TRAIN.shape[1], -1).cos()
+    found = plain.mapped(weights, TRAIN)(TRAIN)
+    expected = plain(TRAIN) @ weights.mT
+    torch.testing.assert_close(found, (expected - expected.mean(0)) / expected.std(0, correction=0))
