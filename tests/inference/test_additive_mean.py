@@ -13,6 +13,9 @@ from rfgp.inference.sums.additive_mean import AdditiveMean
 from rfgp.inference.sums.mean_basis import check_mean, constant_part
 from rfgp.models.spectral_evidence import learn_from_statistics
 from rfgp.training import Subset
+from rfgp.training.exact_regression import exact_regression
+from rfgp.training.neighbors import NeighborObjective
+from rfgp.training.noise_check import advice_on_features
 
 RANDOM = torch.Generator().manual_seed(0)
 FEW = torch.randint(0, 8, (40, 2), generator=RANDOM).double() / 2.0
@@ -126,6 +129,14 @@ def test_what_it_leaves_over_teaches_the_parameters_and_the_constant(strategy):
         rfgp.fit(each, X, y, strategy=strategy, max_evaluations=12, progress=False)
     torch.testing.assert_close(parameters(model), parameters(other), rtol=1e-5, atol=1e-5)
     assert not any(parameter is buffer for parameter in model.parameters() for buffer in MEAN.buffers())
+
+
+def test_near_rows_and_features_are_compared_on_what_it_leaves_over():
+    advice = []
+    for model, y in zip(pair()[:2], (Y, Y - MEAN.function(X)), strict=True):
+        rfgp.fit(model, X, y, strategy=Subset(), max_evaluations=12, progress=False)
+        advice.append(advice_on_features(exact_regression(NeighborObjective(model, X, y, None))))
+    assert advice[0] == advice[1] and "mean log densities" in advice[0]
 
 
 def test_statistics_teach_the_constant_alone():
