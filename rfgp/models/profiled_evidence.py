@@ -13,7 +13,7 @@ from gpytorch.means import ConstantMean, LinearMean
 from torch import Tensor
 
 from .._support.constrained import set_within
-from ..inference.sums.mean_basis import coefficients
+from ..inference.sums.mean_basis import coefficients, num_fixed
 from .weight_space.model import WeightSpaceGP
 
 _STEPS = np.linspace(-3.0, 3.0, 25)
@@ -77,8 +77,10 @@ class ProfiledEvidence:
             ratio = scale / (noise + scale * self.missing)
         shrinkage = ratio / (1.0 + ratio * self.eigenvalues)
         matrix = self.squares - (self.crosses * shrinkage[:, None]).T @ self.crosses
-        if free.mean and len(mean):
-            mean = np.linalg.lstsq(matrix[1:, 1:], matrix[1:, 0])[0]
+        if free.mean:
+            end, fixed = 1 + free.mean, mean[free.mean :]
+            target = matrix[1:end, 0] - matrix[1:end, end:] @ fixed
+            mean = np.concatenate([np.linalg.lstsq(matrix[1:end, 1:end], target)[0], fixed])
         residual = np.concatenate([[1.0], -mean])
         quadratic = max(residual @ matrix @ residual, 1e-300)
         total = noise + scale * self.missing
@@ -96,7 +98,8 @@ class FreeLevels(NamedTuple):
     noise: bool
     scale: Any
     """The kernel with the output scale; None where that is fixed."""
-    mean: bool
+    mean: int
+    """How many of the first coefficients of the mean are free."""
     least_noise: float
 
     @classmethod
@@ -115,7 +118,8 @@ class FreeLevels(NamedTuple):
             weights = coefficients(mean, 1, torch.device("cpu")).squeeze(-1).numpy(force=True)
             levels = Levels(float(likelihood.noise), float(kernel.output_factor()) ** 2, weights)
         bound = 1.01 * float(likelihood.noise_covar.raw_noise_constraint.lower_bound)
-        return cls(levels, has_noise, free[0] if free else None, has_mean, max(bound, 1e-12))
+        count = len(weights) - num_fixed(mean) if has_mean else 0
+        return cls(levels, has_noise, free[0] if free else None, count, max(bound, 1e-12))
 
     def place(self, model: WeightSpaceGP, best: Levels) -> None:
         """Give a model the levels that are best."""
@@ -125,7 +129,7 @@ class FreeLevels(NamedTuple):
             set_within(self.scale, "outputscale", self.scale.outputscale.detach() * (best.scale / self.levels.scale))
         mean, values = model.mean_module, torch.as_tensor(best.mean)
         if self.mean and isinstance(mean, ConstantMean):
-            mean.initialize(constant=values.reshape(()).to(mean.raw_constant))
+            mean.initialize(constant=values[0].to(mean.raw_constant))
         if self.mean and isinstance(mean, LinearMean):
             count = mean.weights.numel()
             mean.initialize(weights=values[:count].reshape(mean.weights.shape).to(mean.weights))

@@ -8,6 +8,8 @@ import torch
 from gpytorch.means import LinearMean, Mean, MultitaskMean
 from torch import Tensor
 
+from ..inference.sums.mean_basis import without_fixed
+
 _LEAST_NOISE = 1e-13
 _ROUNDING = 1e3 * torch.finfo(torch.float64).eps
 """Relative errors of differences from a mean function, at most."""
@@ -29,7 +31,12 @@ class TargetMoments(NamedTuple):
 
 
 def target_moments(y: Tensor, mean: Mean | None, x: Tensor) -> TargetMoments:
-    """Moments of targets (N, T) with NaN for missing values; without a mean function it counts as learned."""
+    """Moments of targets (N, T) with NaN for missing values, less the part of the mean function that is not learned.
+
+    Without a mean function it counts as learned.
+    """
+    if mean is not None:
+        mean, y = without_fixed(mean, x, y)
     values = y.detach().to(torch.complex128 if y.is_complex() else torch.float64)
     means, spreads, squares = (torch.stack(part) for part in zip(*map(_of_column, values.unbind(-1)), strict=True))
     rounding = max(torch.finfo(y.dtype).eps, _ROUNDING) ** 2 * squares

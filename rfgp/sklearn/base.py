@@ -28,7 +28,7 @@ from ..training.neighbors import ParametersAlone
 from ..training.strategies import Strategy
 from ..training.timing import NEVER, Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, validated
-from .choice import NEIGHBORS, MakeParts, Parts, chosen_neighbors, chosen_parts
+from .choice import NEIGHBORS, MakeParts, Parts, chosen_neighbors, chosen_parts, with_additive_mean
 from .comparison import BaselineComparison, LabeledRows
 from .folds import fold_labels
 from .frames.columns import most_levels
@@ -272,6 +272,8 @@ class RandomFeatureGP(BaseEstimator):
         kernel = kernel_of_levels(self.kernel if kernel is None else kernel, x.shape[-1], groups)
         with _quiet():
             parts = chosen_parts(make_parts, kernel, x, y, deadline)
+            if weights is None:
+                parts = with_additive_mean(parts, x, y, deadline)
 
         def complete(proposed: ModelSize) -> ModelSize:
             return self._completed(proposed.of_cells(parts.num_cells), len(x), parts)

@@ -1,4 +1,4 @@
-"""The kernel and the number of neighbors that predict held-out rows best."""
+"""The kernel, the mean function and the number of neighbors that predict held-out rows best."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ from typing import NamedTuple
 
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import Likelihood
+from gpytorch.likelihoods import GaussianLikelihood, Likelihood
 from gpytorch.means import Mean
 from torch import Tensor
 
 from .._support import checks
 from ..approximation.entry import approximate
+from ..inference.sums.additive_mean import AdditiveMean
 from ..models import WeightSpaceGP
 from ..training.comparison import compare, neighbor_score
 from ..training.costs import covariance_seconds
+from ..training.starts import random_rows
 from ..training.timing import Deadline
+from ..training.tuning import num_held_out
 from .kernels import KERNELS as NAMED
 from .kernels import fix_maps, mapped_kernel
 from .model_size import USUAL_WIDTH
@@ -36,6 +39,11 @@ _ROWS_PER_WEIGHT, _GAIN_OF_MAP = 10, 0.02
 """Rows for every weight of a linear map, with fewer of which it follows noise, and the nats that it has to gain."""
 _OF_MAPS = ("matern52", "matern32")
 """What is chosen from with a map: with it the Gaussian kernel is confident where functions are not so smooth."""
+_GAIN_OF_FUNCTIONS, _LOSS_AT_FIRST = 0.02, 0.01
+"""The nats that functions of single inputs have to gain, and that they may lose before the kernel is tuned for them."""
+_ROWS_PER_KNOT, _MOST_ROWS, _SECONDS_PER_SQUARE = 5, 100_000, 1e-9
+"""Rows for every knot of these functions, at least; rows of which near ones tell more; and what the functions take, in
+seconds of a row over the square of the number of knots."""
 _NEGLIGIBLE_GAIN = 0.005
 """Nats per target by which another kernel has to be better than the first ones: less is chance."""
 
@@ -84,6 +92,37 @@ def chosen_parts(make: MakeParts, kernel: str | Kernel, x: Tensor, y: Tensor, de
         return options[chosen]._replace(is_tuned=True)
     fix_maps(mapped[best].kernel)
     return mapped[best]._replace(is_tuned=True)
+
+
+def with_additive_mean(parts: Parts, x: Tensor, y: Tensor, deadline: Deadline) -> Parts:
+    """The parts of one target with functions of single inputs beside the kernel, where held-out rows gain by them.
+
+    The rows that judge have not taught these functions. The kernel is tuned further with them and without.
+    """
+    held, columns = num_held_out(len(x)), x.shape[-1]
+    num_knots = AdditiveMean.most_knots(columns)
+    is_one = isinstance(parts.likelihood, GaussianLikelihood) and parts.is_tuned and columns > 1
+    if not is_one or not _ROWS_PER_KNOT * num_knots <= len(x) <= _MOST_ROWS:
+        return parts
+    if not deadline.allows(_SECONDS_PER_SQUARE * len(x) * num_knots**2 / _SHARE_OF_TIME):
+        return parts
+    others = random_rows(len(x), len(x))[held:]
+    functions = AdditiveMean(x[others], y[others])
+    if functions.gain < _GAIN_OF_FUNCTIONS:
+        return parts
+    kernel, likelihood = copy.deepcopy((parts.kernel, parts.likelihood))
+    options = {"without": parts, "with": parts._replace(kernel=kernel, likelihood=likelihood, mean=functions)}
+
+    def gain() -> float:
+        without, score = (neighbor_score(_probe(each, x), x, y, num_rows=held) for each in options.values())
+        return score - without
+
+    if gain() < -_LOSS_AT_FIRST or not deadline.allows():
+        return parts
+    _best(options, x, y, deadline, is_tuned=True)
+    if gain() < _GAIN_OF_FUNCTIONS:
+        return parts
+    return options["with"]._replace(mean=AdditiveMean(x, y))
 
 
 def _best(

@@ -12,6 +12,7 @@ from torch import Tensor
 from .._support import checks
 from ..approximation.input_scales import input_scales
 from ..inference.local import SharedRows
+from ..inference.sums.additive_mean import AdditiveMean
 from ..inference.sums.mean_basis import mean_values
 from ..linalg.last_rows import StationaryRows, predictions
 from ..linalg.nearest import scaled_points
@@ -154,3 +155,22 @@ def noise_variances(model: Any) -> Tensor:
     """The noise variances of the outputs, (T,)."""
     variances: Tensor = model.measured_noise.covariance().diagonal()
     return variances
+
+
+@torch.no_grad()
+def observed_variances(model: Any, x: Tensor, latent: Tensor, of_noise: Tensor) -> Tensor:
+    r"""The variances of new observations at standardized inputs (N, d), (N, T).
+
+    .. math:: v(x) + \rho(x)\, \sigma^2 + \frac{v(x)}{k(x, x)}\, \mathrm{var}\, g(x)
+
+    The last part is of a mean function g that data have taught, and independent between rows. Near rows correct its
+    errors as they tell the function: as if both had the same correlations.
+
+    :param latent: the variances v of the functions, (N, T).
+    :param of_noise: by what the noise of the rows is multiplied, (N, 1).
+    """
+    mean, variances = model.mean_module, latent + noise_variances(model) * of_noise
+    if not isinstance(mean, AdditiveMean):
+        return variances
+    share = latent.squeeze(-1) / model.covar_module.exact_kernel(x, diag=True)
+    return variances + (share.clamp_max(1.0) * mean.variance(x)).unsqueeze(-1)

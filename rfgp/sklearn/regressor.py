@@ -38,7 +38,7 @@ from .choice import Parts, plain_kernel
 from .comparison import BaselineComparison, LabeledRows, observed_means, split_rows, tail_of, target_losses
 from .forest import MOST_VALUES, forest_baseline
 from .kernels import multitask_kernel, scaled_kernel
-from .latent import OwnRows, conditioned_rows, latent_moments, noise_variances, own_rows, rows_of
+from .latent import OwnRows, conditioned_rows, latent_moments, observed_variances, own_rows, rows_of
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
 from .phases import phases
 from .row_weights import present, row_weights
@@ -75,7 +75,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
         GPyTorch kernel of standardized inputs, which is copied. "auto" takes the one of "matern32", "rbf" and
         "matern52" that predicts held-out rows best, see :func:`rfgp.training.compare`, or a Matern kernel with a
-        :class:`rfgp.kernels.LinearMap`; for several targets no "rbf", and "matern32" where some are missing.
+        :class:`rfgp.kernels.LinearMap`; for several targets no "rbf", and "matern32" where some are missing. One target
+        of up to 100,000 rows also gets a sum of functions of single inputs as its mean function where held-out rows
+        gain by it; error bars have its variance, which is independent between rows in joint distributions.
     :param num_features: "auto" takes every row as a landmark of up to 1,000, which is the exact model, and else 512 or
         1,024, or what the time limit allows.
     :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".
@@ -401,10 +403,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         """The distribution of new standardized observations at standardized inputs."""
         if self.fallback_ is None:
             latent = self.model_.posterior(x)
-            if self.gap_noise_ == 1.0:
+            if isinstance(latent, MultitaskMultivariateNormal) or isinstance(self.model_, StudentModels):
                 return self.model_.likelihood(latent)
-            noise = DiagLinearOperator((noise_variances(self.model_) * self._of_gaps(x)).squeeze(-1))
-            return MultivariateNormal(latent.mean, latent.lazy_covariance_matrix + noise)
+            variance = latent.variance.unsqueeze(-1)
+            added = observed_variances(self.model_, x, variance, self._of_gaps(x)) - variance
+            matrix = latent.lazy_covariance_matrix + DiagLinearOperator(added.squeeze(-1))
+            return MultivariateNormal(latent.mean, matrix)
         mean, variance = (torch.from_numpy(part) for part in np.moveaxis(self.fallback_.predict(x.numpy()), 1, 0))
         if mean.shape[1] == 1:
             return MultivariateNormal(mean.squeeze(-1), DiagLinearOperator(variance.squeeze(-1)))
@@ -488,7 +492,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         near = self._near_rows if self._is_near else None
         model = self.model_ if near is None else self._model
         mean, variance = latent_moments(model, x, has_variance, near)
-        return mean.numpy(), (variance + noise_variances(model) * self._of_gaps(x)).numpy()
+        if has_variance:
+            variance = observed_variances(model, x, variance, self._of_gaps(x))
+        return mean.numpy(), variance.numpy()
 
     @property
     def _near_rows(self) -> SharedRows | OwnRows:
@@ -530,8 +536,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         mean = self._shaped(self.y_scaler_.inverse_transform(_columns(left_out.mean.numpy())))
         if not return_std:
             return mean
-        noise = noise_variances(self.model_).detach() * self._of_gaps(x)
-        variance = (_columns(left_out.latent_variance.numpy()) + noise.numpy()) * self._tail.variance.numpy()
+        latent = left_out.latent_variance.reshape(len(x), -1)
+        variance = observed_variances(self.model_, x, latent, self._of_gaps(x)).numpy() * self._tail.variance.numpy()
         return mean, self._shaped(np.sqrt(variance) * self.y_scaler_.scale_)
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Floats:
@@ -659,6 +665,6 @@ def _unseen(model: Any, near: SharedRows | OwnRows | None, rows: LabeledRows) ->
     x = torch.from_numpy(rows.x)
     if isinstance(model, StudentModels):
         return model.losses(x, torch.from_numpy(rows.y))
-    mean, variance = (part.numpy() for part in latent_moments(model, x, rows=near))
-    of_rows = variance + noise_variances(model).numpy() / rows.ones_or_weights[:, None]
-    return np.stack([mean, of_rows], axis=1)
+    mean, variance = latent_moments(model, x, rows=near)
+    of_noise = 1.0 / torch.from_numpy(rows.ones_or_weights).unsqueeze(-1)
+    return np.stack([mean.numpy(), observed_variances(model, x, variance, of_noise).numpy()], axis=1)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .._support.gpytorch_names import class_regressions
 from ..data.row_noise import RowNoise, noise_parts
-from ..inference.sums.mean_basis import mean_values
+from ..inference.sums.mean_basis import mean_values, without_fixed
 from ..likelihoods import MultitaskFixedNoiseGaussianLikelihood
 from ..linalg.last_rows import StationaryRows
 from ..models import WeightSpaceGP
@@ -36,6 +36,8 @@ class ExactRegression(Observations):
     :param noise: fixed noise variances, of the shape of the targets; None where the noise is learned.
     :param weights: what divides the noise of the rows, (N,); None for ones.
     :param is_multitask: whether rows have several outputs.
+
+    ``residuals`` are the targets less the part of the mean function that is not learned, ``mean`` is the other.
     """
 
     shape_evaluations = (40, 20)
@@ -51,6 +53,7 @@ class ExactRegression(Observations):
     ) -> None:
         super().__init__(objective, kernel)
         self.targets, self.noise, self.weights, self.is_multitask = targets, noise, weights, is_multitask
+        self.mean, self.residuals = without_fixed(self.model.mean_module, self.x, targets)
 
     @property
     def outputs(self) -> Tensor:
@@ -66,8 +69,8 @@ class ExactRegression(Observations):
         x, kernel = self.x[groups], self.kernel
         if self.is_multitask:
             num_outputs = self.targets.shape[-1]
-            mean = mean_values(self.model.mean_module, x).expand(*groups.shape, num_outputs)
-            residual = (self.targets[groups] - mean).double().flatten(-2)
+            mean = mean_values(self.mean, x).expand(*groups.shape, num_outputs)
+            residual = (self.residuals[groups] - mean).double().flatten(-2)
             matrix = covariance(kernel, x)
             if self.noise is not None:
                 own = self.noise[groups] if self.weights is None else self.noise[groups] / self.weights[groups, None]
@@ -80,10 +83,10 @@ class ExactRegression(Observations):
             return conditional_log_density(noisy, residual.new_zeros(1), residual, targets * num_outputs)
         is_batched = bool(kernel.batch_shape)
         matrix = covariance(kernel, x.unsqueeze(-3) if is_batched else x)
-        mean, variances = _mean(self.model.mean_module, x), self.noise_variances(groups)
+        mean, variances = _mean(self.mean, x), self.noise_variances(groups)
         if self.is_plain:
-            return conditional_log_density(matrix, variances, self.targets[groups] - mean, targets)
-        of_classes = self.targets[:, groups].transpose(0, 1)
+            return conditional_log_density(matrix, variances, self.residuals[groups] - mean, targets)
+        of_classes = self.residuals[:, groups].transpose(0, 1)
         every = (matrix if is_batched else matrix.unsqueeze(1)).expand(*of_classes.shape, of_classes.shape[-1])
         residual = of_classes - (mean if mean.dim() == of_classes.dim() else mean.unsqueeze(1))
         return conditional_log_density(every, variances, residual, targets).sum(-1)
@@ -95,7 +98,7 @@ class ExactRegression(Observations):
         parts = stationary_parts(self.kernel, x)
         if parts is None:
             return None
-        residual = self.targets[rows] - _mean(self.model.mean_module, x)
+        residual = self.residuals[rows] - _mean(self.mean, x)
         noise = self.noise_variances(rows).expand(len(rows))
         columns = residual.unsqueeze(-1), noise.unsqueeze(-1)
         return StationaryRows(parts.points, *columns, parts.scale.unsqueeze(-1), parts.alpha, parts.profile)

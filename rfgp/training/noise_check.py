@@ -140,7 +140,7 @@ def _densities(regression: ExactRegression, groups: Tensor, factors: tuple[float
     """
     x = regression.x[groups]
     matrix = covariance(regression.kernel, shorter * x).double()
-    residual = regression.targets[groups] - regression.model.mean_module(x).double()
+    residual = regression.residuals[groups] - regression.mean(x).double()
     noise, level = regression.noise_variances(groups), matrix.diagonal(dim1=-2, dim2=-1).mean()
     densities = []
     for factor in factors:

@@ -34,6 +34,11 @@ _STARTS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (0.3, 0.01))
 _ROWS_OF_STARTS = 128
 
 
+def num_held_out(num_rows: int) -> int:
+    """How many of so many rows are held out, the first ones of :func:`random_rows`, fewer where time is short."""
+    return max(1, min(_HELD_OUT, num_rows // _SHARE_OF_HELD_OUT))
+
+
 class PlannedStage(NamedTuple):
     """A stage to come, with so many rows: fewer where a row needs several factors.
 
@@ -70,7 +75,7 @@ class Tuning:
         self.value = -math.inf
         self.ascent: Ascent | None = None
         order = random_rows(len(observations.x), len(observations.x)).to(observations.x.device)
-        count = max(1, min(_HELD_OUT, len(order) // _SHARE_OF_HELD_OUT))
+        count = num_held_out(len(order))
         self._searching, self._predicting = self._costs(order) if deadline.is_set else (0.0, 0.0)
         if deadline.is_set:
             affordable = int(_SHARE_OF_JUDGMENT * deadline.left / (self._searching + self._predicting))

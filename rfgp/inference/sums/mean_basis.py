@@ -6,6 +6,8 @@ import torch
 from gpytorch.means import ConstantMean, LinearMean, Mean, MultitaskMean, ZeroMean
 from torch import Tensor
 
+from .additive_mean import AdditiveMean
+
 
 def check_mean(mean: Mean) -> Mean:
     """Return the mean function, or raise a ValueError where it is not linear in its parameters."""
@@ -13,11 +15,15 @@ def check_mean(mean: Mean) -> Mean:
         for part in mean.base_means:
             if isinstance(part, MultitaskMean):
                 raise ValueError("expected a MultitaskMean of means of one output, got another inside; list its parts")
+            if isinstance(part, AdditiveMean):
+                raise ValueError(
+                    "expected an AdditiveMean for one output, got one in a MultitaskMean; subtract it from y"
+                )
             check_mean(part)
         if len({part.bias is None for part in mean.base_means if isinstance(part, LinearMean)}) > 1:
             raise ValueError("expected LinearMeans that all have a bias or all have none, got both; make them alike")
         return mean
-    if type(mean) not in (ZeroMean, ConstantMean, LinearMean):
+    if type(mean) not in (ZeroMean, ConstantMean, LinearMean, AdditiveMean):
         raise ValueError(
             "expected a ZeroMean, ConstantMean or LinearMean, or a MultitaskMean of these, got "
             f"{type(mean).__name__}; subtract others from y"
@@ -44,6 +50,8 @@ def basis(mean: Mean, x: Tensor) -> Tensor:
     if isinstance(mean, ZeroMean):
         return x.new_zeros(len(x), 0)
     ones = x.new_ones(len(x), 1)
+    if isinstance(mean, AdditiveMean):
+        return torch.cat([ones, mean.function(x).unsqueeze(-1)], dim=-1)
     if isinstance(mean, ConstantMean):
         return ones
     if isinstance(mean, MultitaskMean):
@@ -60,6 +68,18 @@ def mean_values(mean: Mean, x: Tensor) -> Tensor:
     """The mean function at x (..., N, d), (..., N, T)."""
     values: Tensor = mean(x)
     return values if isinstance(mean, MultitaskMean) else values.unsqueeze(-1)
+
+
+def num_fixed(mean: Mean) -> int:
+    """How many of the last columns of the basis have coefficients that are not learned."""
+    return int(isinstance(mean, AdditiveMean))
+
+
+def without_fixed(mean: Mean, x: Tensor, y: Tensor) -> tuple[Mean, Tensor]:
+    """The part of the mean function that is learned, and targets (N, ...) at x (N, d) less the rest."""
+    if not isinstance(mean, AdditiveMean):
+        return mean, y
+    return mean.learned, y - mean.function(x).to(y.dtype).reshape(-1, *[1] * (y.dim() - 1))
 
 
 def num_columns(mean: Mean) -> int:
@@ -92,6 +112,8 @@ def _of_one(mean: Mean, device: torch.device) -> Tensor:
     """The coefficients (k,) or (C, k) of the mean function of one output, in float64."""
     if isinstance(mean, ZeroMean):
         return torch.zeros(0, dtype=torch.float64, device=device)
+    if isinstance(mean, AdditiveMean):
+        return torch.nn.functional.pad(mean.constant.double().unsqueeze(-1), (0, 1), value=1.0)
     if isinstance(mean, ConstantMean):
         return mean.constant.double().unsqueeze(-1)
     weights = mean.weights.double().squeeze(-1)
@@ -99,10 +121,13 @@ def _of_one(mean: Mean, device: torch.device) -> Tensor:
 
 
 def constant_part(mean: Mean, num_outputs: int, device: torch.device) -> Tensor:
-    """The constants (T,) of a mean function, in float64; a ValueError where it has linear parts."""
+    """The constants (T,) of a mean function, in float64; a ValueError where it has others."""
     parts = list(mean.base_means) if isinstance(mean, MultitaskMean) else [mean] * num_outputs
-    if any(isinstance(part, LinearMean) for part in parts):
-        raise ValueError("expected a zero or constant mean for operators, got a LinearMean; subtract it from y")
+    other = next((part for part in parts if isinstance(part, LinearMean | AdditiveMean)), None)
+    if other is not None:
+        raise ValueError(
+            f"expected a zero or constant mean for operators, got a {type(other).__name__}; subtract it from y"
+        )
     zero = torch.zeros((), dtype=torch.float64, device=device)
     return torch.stack(
         [part.constant.double().reshape(()) if isinstance(part, ConstantMean) else zero for part in parts]
