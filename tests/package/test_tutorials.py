@@ -1,4 +1,4 @@
-"""Tutorials run from start to end, in their short mode: all of them in ``make docs`` too, which fails where one does."""
+"""Tutorials run from start to end, in their short mode, the slow ones in ``make docs`` and ``make test-long`` alone."""
 
 import runpy
 import sys

@@ -10,8 +10,9 @@ PLAIN = str | int | float | complex | bool | None
 def covering(items: list) -> list:
     """The cases, in their order, among which every value of every argument is found at least once.
 
-    Of a test marked ``every_pair`` also all values of two arguments that any case has together. Cases with most values that no other has shown are taken first. Smoke tests are always among them. Tests without
-    arguments are single cases.
+    Of a test marked ``every_pair`` also all values of two arguments that any case has together. Cases with most values
+    that no other has shown are taken first. Smoke tests are always among them. Tests without arguments are single
+    cases.
 
     :param items: the cases of one test, as pytest collects them.
     """
