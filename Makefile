@@ -1,6 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/.installed
+export PYTHONDONTWRITEBYTECODE :=  # modules are compiled once, and not by every process of the tests
 
 .DEFAULT_GOAL := help
 .PHONY: help test test-long smoke oldest coverage package demo gpu tutorials docs lint format clean

@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*exceed the .* training rows"),
 ]
 RELATIVE = 1e-8
-every_case = pytest.mark.every_case
+every_case, every_pair = pytest.mark.every_case, pytest.mark.every_pair
 
 
 def close(found, wanted, relative=RELATIVE):
@@ -82,7 +82,7 @@ def test_means_and_covariances_between_points_and_outputs(case):
     close(cells(variance, case), expected(case)[1].diagonal(dim1=-2, dim2=-1))
 
 
-@every_case
+@every_pair
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_draws_have_the_moments_of_the_posterior(case, draws=600):
     """Without blocks, what the features lack is a variance of every point, and in no function that is drawn.
@@ -119,7 +119,7 @@ PARTED = [model for model in MODELS if model.settings != "blocks" or model.data 
 """Blocks of rows that come later have other edges where cells are missing, and are left out."""
 
 
-@every_case
+@every_pair
 @pytest.mark.parametrize("case", PARTED, ids=str)
 def test_rows_that_come_and_go(case):
     (x, y, given), (more_x, more_y, more_given) = halves(case)
@@ -134,7 +134,7 @@ def test_rows_that_come_and_go(case):
             close(cells(model.posterior(xs).mean, case), case.moments(model, xs, torch.arange(ROWS // 2))[0])
 
 
-@every_case
+@every_pair
 @pytest.mark.parametrize("case", PARTED, ids=str)
 def test_models_of_halves_that_are_merged_are_one_of_all_rows(case):
     whole, (_, xs) = fitted(case), case.inputs()
@@ -156,7 +156,7 @@ def test_models_of_halves_that_are_merged_are_one_of_all_rows(case):
     assert all(torch.equal(after[name].nan_to_num(), value.nan_to_num()) for name, value in before.items())
 
 
-@every_case
+@every_pair
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_rows_that_are_left_out_are_those_of_a_refit(case):
     x, y, given = case.rows()
@@ -180,7 +180,7 @@ def test_rows_that_are_left_out_are_those_of_a_refit(case):
     close(found.log_prob[row], density)
 
 
-@every_case
+@every_pair
 @pytest.mark.parametrize("case", [m for m in MODELS if m.data == "complete"], ids=str)
 def test_a_weight_of_two_is_a_row_twice(case):
     """Where every row has a residual of its own, two rows have two, and one row of weight two has one."""

@@ -32,7 +32,8 @@ from rfgp.features import (
 
 ROUNDING = 1e-10
 STANDARD_ERRORS = 5.0
-DRAWS = 500
+ERRORS_OF_MEANS = 4.0  # whose estimates are nearly normal
+DRAWS = 320
 
 every_example = pytest.mark.parametrize("example", map_examples())
 
@@ -305,7 +306,7 @@ def test_mean_is_the_target(example):
     moments = feature_map.moments(x, y)
     error = (kernels.mean(0) - feature_map.target(x, y)).abs()
     squares = (kernels - kernels.mean(0)).abs().square().mean(0) if moments is None else moments.variance
-    assert (error <= STANDARD_ERRORS * (squares / len(kernels)).clamp_min(0.0).sqrt() + ROUNDING).all()
+    assert (error <= ERRORS_OF_MEANS * (squares / len(kernels)).clamp_min(0.0).sqrt() + ROUNDING).all()
 
 
 def has_moments(feature_map):

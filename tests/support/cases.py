@@ -65,7 +65,9 @@ def _text(value) -> str:
     return str(value)
 
 
+@functools.cache
 def _name(feature_map: FeatureMap) -> str:
+    """The class and its arguments; of an example made once, since collection asks for it with every test of it."""
     inner, options = [], []
     for key, value in _arguments(feature_map).items():
         if isinstance(value, FeatureMap):

@@ -1,5 +1,6 @@
-"""A few cases of a parametrized test that have every value of every argument."""
+"""A few cases of a parametrized test that have every value of every argument, or every pair of values."""
 
+import itertools
 from collections.abc import Hashable
 from typing import Any
 
@@ -9,8 +10,9 @@ PLAIN = str | int | float | complex | bool | None
 def covering(items: list) -> list:
     """The cases, in their order, among which every value of every argument is found at least once.
 
-    Cases with most values that no other has shown are taken first. Smoke tests are always among them. Tests without
-    arguments are single cases.
+    Of a test marked ``every_pair`` also all values of two arguments that any case has together. Cases with most values
+    that no other has shown are taken first. Smoke tests are always among them. Tests without arguments are single
+    cases.
 
     :param items: the cases of one test, as pytest collects them.
     """
@@ -30,11 +32,14 @@ def is_always_run(item: Any) -> bool:
     return any(item.get_closest_marker(name) is not None for name in ("smoke", "every_case"))
 
 
-def shown(item: Any) -> set[tuple[str, Hashable]]:
-    """The arguments of a case with their values."""
+def shown(item: Any) -> set[Hashable]:
+    """The arguments of a case with their values, and where it is asked for the pairs of these."""
     callspec = getattr(item, "callspec", None)
     arguments = callspec.params.items() if callspec is not None else ()
-    return {(name, *part) for name, value in arguments for part in enumerate(parts(value))}
+    values = {(name, *part) for name, value in arguments for part in enumerate(parts(value))}
+    if item.get_closest_marker("every_pair") is None:
+        return values
+    return values | {frozenset(pair) for pair in itertools.combinations(values, 2)}
 
 
 def parts(value: Any) -> list[Hashable]:
