@@ -56,7 +56,6 @@ WITH_EXAMPLES = [page for page in PAGES if any(block.language == "python" for bl
 SLOW = {
     *("likelihoods", "choosing_features", "streams", "study", "big_tables", "variational", "many_outputs", "gpytorch"),
     *("estimators", "heteroscedastic", "what_there_is", "several_outputs_few_rows", "boosting"),
-    "README",  # which make package runs, on every commit too
 }
 SIZED = pytest.mark.long("examples of the size that users have, which take seconds a page")
 

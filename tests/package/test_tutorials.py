@@ -1,4 +1,4 @@
-"""Tutorials run from start to end, in their short mode, the slow ones in ``make docs`` and ``make test-long`` alone."""
+"""Every tutorial runs from start to end, in its short mode."""
 
 import runpy
 import sys
@@ -11,8 +11,6 @@ from matplotlib.figure import Figure
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = sorted((ROOT / "tutorials").glob("[0-9]*.py"))
-SLOW = {"03", "04", "06", "07", "13", "19", "21"}
-LONG = pytest.mark.long("seconds each, and two thirds of the time of all; make docs runs them")
 
 
 def draw(figure, *_, **__):
@@ -36,11 +34,7 @@ def short(tmp_path, monkeypatch):
     plt.close("all")
 
 
-@pytest.mark.parametrize(
-    "script",
-    [pytest.param(script, marks=[LONG] if script.name[:2] in SLOW else []) for script in SCRIPTS],
-    ids=lambda script: script.name,
-)
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.name)
 def test_tutorial_runs(script, short, small_defaults):
     runpy.run_path(str(script), run_name="__main__")
 
