@@ -77,3 +77,11 @@ def test_no_better_model_is_no_advice():
     comparison.by_row = {"model": np.array([1.0, 1.0]), "linear": np.array([0.5, 0.6])}
     with pytest.warns(UserWarning, match="predicted better by linear"):
         comparison.warn()
+
+
+def test_training_keeps_what_the_choice_of_a_kernel_has_found():
+    """Without noise blocks have no Cholesky factor where the kernel was chosen; the error was that of a constant."""
+    x = np.random.default_rng(1).uniform(-2.0, 2.0, size=(3000, 3))
+    y = x @ [1.0, 2.0, 3.0]
+    model = RandomFeatureGPRegressor(random_state=0, average=False).fit(x[:2000], y[:2000])
+    assert np.abs(model.predict(x[2000:]) - y[2000:]).max() < 0.01
