@@ -17,6 +17,17 @@ NO_FACTOR = (
 )
 
 
+class NoFactorError(ValueError):
+    """A matrix is not positive definite to working precision.
+
+    >>> str(NoFactorError())[:37]
+    'expected a positive definite matrix, '
+    """
+
+    def __init__(self) -> None:
+        super().__init__(NO_FACTOR)
+
+
 def cholesky(matrix: Tensor) -> Tensor:
     """Lower Cholesky factor of (a batch of) Hermitian positive definite matrices, (..., D, D), real or complex.
 
@@ -60,7 +71,7 @@ def check_factor(factor: Tensor, info: Tensor) -> Tensor:
     if torch.compiler.is_compiling():
         assert_in_graph(is_factor, NO_FACTOR)
     elif not bool(is_factor):
-        raise ValueError(NO_FACTOR)
+        raise NoFactorError
     return factor
 
 

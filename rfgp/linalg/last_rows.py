@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .cholesky_factor import NO_FACTOR
+from .cholesky_factor import NoFactorError
 from .prediction_errors import normal_log_density, prediction_errors, student_log_density
 from .stationary import Profile, stationary_matrix
 
@@ -216,7 +216,7 @@ def _each(rows: StationaryRows, groups: RowGroups, has_gradients: bool) -> list[
         with ThreadPoolExecutor(torch.get_num_threads()) as pool:
             found = list(pool.map(solve, groups.parts))
     if not all(bool((part.variance > 0).all()) for part in found):
-        raise ValueError(NO_FACTOR)
+        raise NoFactorError
     return found
 
 

@@ -23,10 +23,8 @@ from ..approximation.entry import approximate
 from ..inference import LeaveGroupOut, LeaveOneOut
 from ..models import WeightSpaceGP
 from ..training import Neighbors, fit
-from ..training.comparison import neighbor_score
 from ..training.costs import covariance_seconds
 from ..training.neighbors import ParametersAlone
-from ..training.rollback import Values
 from ..training.strategies import Strategy
 from ..training.timing import NEVER, Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, validated
@@ -41,8 +39,6 @@ from .table_encoder import TableEncoder, is_table
 
 _TIMES_OF_OUTPUTS = 3
 """How many times as long as one fit of so many outputs all of it takes."""
-_SCORED_ROWS, _LOSS = 300, 0.5
-"""Rows by which parameters are compared, given those near them, and the nats that training loses where it fails."""
 _OF_CELLS = 50
 """Evaluations of the evidence of few cells, after which it gains nothing that other rows would show."""
 
@@ -302,7 +298,6 @@ class RandomFeatureGP(BaseEstimator):
                     neighbors = chosen_neighbors(parts, x, y)
                 size = complete(default_size(num_rows, has_blocks and is_rough(parts.kernel), neighbors))
             model = make(size)
-            found = Values(model)
             self.fit_summary_ = fit(
                 model,
                 x,
@@ -313,9 +308,6 @@ class RandomFeatureGP(BaseEstimator):
                 max_evaluations=min(self.max_evaluations, _OF_CELLS) if _has_few_cells(y) else self.max_evaluations,
                 progress=False,
             )
-            has_features = parts.is_tuned and model.conditioned is not None
-            if has_features and weights is None and self.strategy == "auto" and not deadline.is_set:
-                _keep_found(model, found, x, y)
         return model, size.fit_seconds
 
     def _warn_of_outputs(self, seconds: float) -> None:
@@ -380,28 +372,15 @@ def _has_few_cells(y: Tensor) -> bool:
     return bool(torch.isnan(y).any()) and y.numel() <= NUM_EXACT_ROWS
 
 
-def _keep_found(model: WeightSpaceGP, found: Values, x: Tensor, y: Tensor) -> None:
-    """Go back to parameters that were found for a kernel, where training from them has lost what they tell.
-
-    Blocks of rows of a function without noise may have no Cholesky factor there, and training then begins elsewhere.
-    """
-    after, trained = neighbor_score(model, x, y, num_rows=_SCORED_ROWS), Values(model)
-    found.restore()
-    if neighbor_score(model, x, y, num_rows=_SCORED_ROWS) > after + _LOSS * y.numel() / len(y):
-        with torch.no_grad():
-            model.condition(x, y)
-    else:
-        trained.restore()
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No advice to take the exact kernel, which a small table gets, nor where targets have no noise or only noise.
+    """No advice to take the exact kernel, which a small table gets, nor where targets have no noise, or only noise.
 
     Held-out rows compare an estimator with a constant.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*the exact kernel costs less")
-        warnings.filterwarnings("ignore", message=".*noise ends at the lower bound")
+        warnings.filterwarnings("ignore", message=".*(noise ends at the lower|outputscale ends at the upper) bound")
+        warnings.filterwarnings("ignore", message="the noise that was learned is multiplied")
         warnings.filterwarnings("ignore", message="the fit is no better than a constant with noise")
         yield

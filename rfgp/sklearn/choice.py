@@ -97,7 +97,7 @@ def chosen_parts(make: MakeParts, kernel: str | Kernel, x: Tensor, y: Tensor, de
 def with_additive_mean(parts: Parts, x: Tensor, y: Tensor, deadline: Deadline) -> Parts:
     """The parts of one target with functions of single inputs beside the kernel, where held-out rows gain by them.
 
-    The rows that judge have not taught these functions. The kernel is tuned further with them and without.
+    The rows that judge have not taught these functions. The kernel is tuned further with them.
     """
     held, columns = num_held_out(len(x)), x.shape[-1]
     num_knots = AdditiveMean.most_knots(columns)
@@ -111,18 +111,14 @@ def with_additive_mean(parts: Parts, x: Tensor, y: Tensor, deadline: Deadline) -
     if functions.gain < _GAIN_OF_FUNCTIONS:
         return parts
     kernel, likelihood = copy.deepcopy((parts.kernel, parts.likelihood))
-    options = {"without": parts, "with": parts._replace(kernel=kernel, likelihood=likelihood, mean=functions)}
-
-    def gain() -> float:
-        without, score = (neighbor_score(_probe(each, x), x, y, num_rows=held) for each in options.values())
-        return score - without
-
-    if gain() < -_LOSS_AT_FIRST or not deadline.allows():
+    added = parts._replace(kernel=kernel, likelihood=likelihood, mean=functions)
+    without, score = (neighbor_score(_probe(each, x), x, y, num_rows=held) for each in (parts, added))
+    if score < without - _LOSS_AT_FIRST or not deadline.allows():
         return parts
-    _best(options, x, y, deadline, is_tuned=True)
-    if gain() < _GAIN_OF_FUNCTIONS:
+    _best({"with": added}, x, y, deadline, is_tuned=True)
+    if neighbor_score(_probe(added, x), x, y, num_rows=held) < without + _GAIN_OF_FUNCTIONS:
         return parts
-    return options["with"]._replace(mean=AdditiveMean(x, y))
+    return added._replace(mean=AdditiveMean(x, y))
 
 
 def _best(

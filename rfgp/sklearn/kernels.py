@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable
 
 import torch
+from gpytorch.constraints import Interval
 from gpytorch.kernels import (
     AdditiveKernel,
     Kernel,
@@ -54,6 +55,8 @@ def input_kernel(kernel: str | Kernel, num_columns: int) -> Kernel:
     return KERNELS[kernel](num_columns).double()
 
 
+_MOST_VARIANCE = 1e4
+"""The largest variance of a function, in those of the target: with the smallest noise, Cholesky factors exist."""
 _LEVEL = 0.7
 """The lengthscale of standardized inputs of levels, at which any two levels have a correlation below 1e-3."""
 
@@ -80,11 +83,11 @@ def kernel_of_levels(
         made.active_dims, made.ard_num_dims = others, None if num_lengthscales == 1 else num_lengthscales
         return made
 
-    parts = [ScaleKernel(smooth(len(others)))] if len(others) else []
+    parts = [_scaled(smooth(len(others)))] if len(others) else []
     for group in levels:
         same = RBFKernel(active_dims=group).initialize(lengthscale=_LEVEL)
         same.raw_lengthscale.requires_grad_(False)
-        parts.append(ScaleKernel(smooth(1) * same if has_functions and len(others) else same))
+        parts.append(_scaled(smooth(1) * same if has_functions and len(others) else same))
     return AdditiveKernel(*parts).double()
 
 
@@ -122,7 +125,12 @@ def is_rough(kernel: Kernel) -> bool:
 def scaled_kernel(kernel: str | Kernel, num_columns: int) -> Kernel:
     """The kernel of one output: with an output scale where it comes by name."""
     made = input_kernel(kernel, num_columns)
-    return made if isinstance(kernel, Kernel) or isinstance(made, LinearKernel) else ScaleKernel(made).double()
+    return made if isinstance(kernel, Kernel) or isinstance(made, LinearKernel) else _scaled(made).double()
+
+
+def _scaled(kernel: Kernel) -> ScaleKernel:
+    """A kernel with an output scale, which a function without noise does not raise beyond what float64 can tell."""
+    return ScaleKernel(kernel, outputscale_constraint=Interval(0.0, _MOST_VARIANCE, initial_value=1.0))
 
 
 def multitask_kernel(kernel: str | Kernel, num_columns: int, num_outputs: int, generator: Generator) -> Kernel:

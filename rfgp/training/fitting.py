@@ -57,7 +57,8 @@ def fit(
     :raises ValueError: for bad data, where nothing is to be trained, or where the model does not take the strategy; the
         model stays as it was.
     :warns UserWarning: where the evidence is no better than that of a constant with noise, a parameter ends at a bound
-        of its constraint, or the features lose much of the posterior or learn a part of the function as noise.
+        of its constraint, the noise had to be raised for Cholesky factors, or the features lose much of the posterior
+        or learn a part of the function as noise.
 
     >>> import gpytorch, rfgp, torch
     >>> x = torch.linspace(-1, 1, 50, dtype=torch.float64).unsqueeze(-1)

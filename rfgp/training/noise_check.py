@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 import torch
+from gpytorch.likelihoods import Likelihood
 from torch import Tensor
 
 from .._support.constrained import set_within
@@ -46,29 +47,40 @@ def noise_factor(regression: ExactRegression, rows: Tensor, near: NearRows | Non
 
     .. math:: \max_{c \in \{1, 2, 4, \dots\}} \sum_i \log p(y_i \mid y_{n(i)}, c \sigma^2)
 
-    n(i) are 64 rows near one of 500, or eight near one of up to 20,000, whichever wants the larger factor; it is one
-    where the gain is below 0.05 nats a row.
+    n(i) are 64 rows near one of 500, or eight near one of up to 20,000: the larger factor counts, unless the other rows
+    lose more than these gain. It is one where the gain is below 0.05 nats a row.
 
     :param near: finds rows near others among these rows; default: made here.
     """
-    near, found = NearRows(regression.x[rows]) if near is None else near, []
+    near, of_checks = NearRows(regression.x[rows]) if near is None else near, []
     for count, size in _CHECKS:
         some = random_rows(len(rows), count).to(regression.x.device)
         groups = RowGroups(rows.to(some.device)[near.nearest(regression.kernel, some, size)])
-        densities = _densities_of_larger(regression, groups)
-        best = int(densities.argmax())
-        index = best if float(densities[best] - densities[0]) > _SMALLEST_GAIN else 0
-        found.append((_FACTORS[index], float(densities[index])))
-    return max(found, key=lambda each: each[0])
+        of_checks.append(_densities_of_larger(regression, groups))
+    densities = torch.stack(of_checks)
+    gains = densities - densities[:, :1]
+    wanted = [int(gain.argmax()) for gain in gains if float(gain.max()) > _SMALLEST_GAIN]
+    index = max((each for each in wanted if float(gains[:, each].sum()) > 0.0), default=0)
+    return _FACTORS[index], float(densities[:, index].mean())
+
+
+def multiply_noise(likelihood: Likelihood, factor: float) -> bool:
+    """Multiply the noise variances that a likelihood learns, within their bounds; whether it has any."""
+    owner, found = getattr(likelihood, "noise_covar", likelihood), False
+    for name in ("noise", "task_noises"):
+        raw = getattr(owner, f"raw_{name}", None)
+        if isinstance(raw, Tensor) and raw.requires_grad:
+            set_within(owner, name, factor * getattr(owner, name).double())
+            found = True
+    return found
 
 
 def raise_noise(training: Training, regression: ExactRegression, rows: Tensor, near: NearRows | None = None) -> None:
     """Raise a noise with which rows are predicted badly from those near them."""
     began = timing.clock()
     factor, density = noise_factor(regression, rows, near)
-    likelihood = regression.model.likelihood
     if factor > 1.0:
-        set_within(likelihood.noise_covar, "noise", factor * likelihood.noise.double())
+        multiply_noise(regression.model.likelihood, factor)
     name = "noise as it is" if factor == 1.0 else f"noise times {factor:g}"
     training.add_stage(name, "rows given those near them", began, density)
 

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 import torch
 from gpytorch.kernels import Kernel
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from .._support import checks
 from ..approximation.selection.lost_posterior import advice_on_loss, lost_posterior
+from ..linalg.cholesky_factor import NoFactorError
 from ..models import ParameterAverage, WeightSpaceGP
 from ..models.spectral_evidence import SpectralEvidence, only_free, spectral_evidence
 from . import timing
@@ -29,14 +30,16 @@ from .exact_regression import ExactRegression, exact_regression
 from .laplace import LaplaceObjective
 from .latent_rows import latent_rows
 from .moments import DataMoments
-from .noise_check import advice_on_features
+from .noise_check import advice_on_features, multiply_noise
 from .objectives import ExactObjective, Objective
 from .parts import constrained_values, parts_of
+from .rollback import Values
 from .run import Maximization
 from .starts import random_rows
 from .summary import FitStage, FitSummary
 from .timing import Deadline
 
+T = TypeVar("T")
 _RESCALINGS = 60
 _COMPARED_ROWS, _COMPARED_VALUES, _FEWEST_COMPARED = 512, 2048, 32
 """Rows on which the features are compared with the exact kernel, with so many values in all."""
@@ -44,6 +47,8 @@ SOME_ROWS = "the evidence of some rows"
 """Where parameters come from that features have taught, as those from the evidence of all rows."""
 _GAIN = 2.0
 """Nats that count as no gain over a constant: those that two parameters gain by chance, as the AIC counts them."""
+_RAISE, _MOST_RAISED = 4.0, 4.0**16
+"""By what a noise is multiplied, again and again, until matrices have Cholesky factors, and where that ends."""
 _GRADIENT = 3.0
 """How many times a fit an evaluation with its gradient takes."""
 
@@ -116,7 +121,7 @@ class Training:
         """Less than the evidence of all rows from which the parameters were learned; empty for that."""
         self.average: ParameterAverage | None = None
         """The average over the parameters, where a strategy has one."""
-        self._is_whole = True
+        self._is_whole, self._raised = True, 1.0
 
     @functools.cached_property
     def observations(self) -> Observations:
@@ -178,7 +183,8 @@ class Training:
             objective, self.initialize, limit, self.report, deadline, stage.trials, seconds, stage.is_tied
         )
         self.runs.append(run)
-        self.ascent = stage.ascent = ascent = run.ascend()
+        is_first = self.ascent is None
+        self.ascent = stage.ascent = ascent = run.ascend() if is_first else self._with_more_noise(run.ascend)
         self.initialize = False
         self.used += ascent.evaluations
         self._is_whole = objective is self.objective
@@ -207,8 +213,29 @@ class Training:
 
     @torch.no_grad()
     def refit(self) -> float:
-        """Leave the model fitted to all rows; its evidence."""
-        return float(self.objective.finish())
+        """Leave the model fitted to all rows; its evidence.
+
+        A noise that other rows, or fewer, have taught is raised where matrices of all rows have no Cholesky factor.
+        """
+        is_of_others = self.ascent is not None and not self._is_whole
+        return float(self._with_more_noise(self.objective.finish) if is_of_others else self.objective.finish())
+
+    def _with_more_noise(self, compute: Callable[[], T]) -> T:
+        """What is computed with the least noise, in steps of four, that has Cholesky factors."""
+        before, factor = Values(self.model), 1.0
+        while True:
+            try:
+                result = compute()
+                break
+            except (NoFactorError, NoValueError) as error:
+                cause = error.__cause__ if isinstance(error, NoValueError) else error
+                factor *= _RAISE
+                before.restore()
+                is_for_noise = isinstance(cause, NoFactorError) and factor <= _MOST_RAISED
+                if not (is_for_noise and multiply_noise(self.model.likelihood, factor)):
+                    raise
+        self._raised *= factor
+        return result
 
     def rescale(self) -> Ascent | None:
         """Learn noise, output scale and mean again from the statistics, where these do not contain them."""
@@ -294,6 +321,11 @@ class Training:
             )
         remarks += _found_nothing(self.objective, value)
         remarks += _raised_noise(self.model, float(moments.variance))
+        if self._raised > 1.0:
+            remarks.append(
+                f"the noise that was learned is multiplied by {self._raised:g}: with less, the covariance of rows has "
+                "no Cholesky factor to working precision; the function has hardly any noise"
+            )
         loss = self._loss_by_features() if self.source else None
         noise = self._noise_of_features() if self.source in ("", SOME_ROWS) else None
         return remarks + [advice for advice in (loss, noise) if advice is not None]

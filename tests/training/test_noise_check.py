@@ -87,11 +87,27 @@ def test_features_that_teach_a_function_as_noise_are_told(num_features, frequenc
 
 
 @pytest.mark.parametrize("size", [9, 65])
-def test_the_noise_is_raised_where_few_or_many_neighbors_want_it(monkeypatch, size):
+@pytest.mark.parametrize("loss", [0.5, 2.0])
+def test_the_noise_is_raised_where_few_or_many_neighbors_want_it_more_than_the_others_lose(monkeypatch, size, loss):
     def densities(regression, groups):
         wants_more = torch.arange(17.0)
-        return wants_more if groups.numbers.shape[1] == size else -wants_more
+        return wants_more if groups.numbers.shape[1] == size else -loss * wants_more
 
     monkeypatch.setattr("rfgp.training.noise_check._densities_of_larger", densities)
     x, y = rows(200)
-    assert noise_factor(form(NOISE, x, y), torch.arange(200))[0] == 2.0**16
+    factor, density = noise_factor(form(NOISE, x, y), torch.arange(200))
+    assert factor == (2.0**16 if loss < 1.0 else 1.0)
+    assert density == (4.0 if loss < 1.0 else 0.0)
+
+
+@pytest.mark.parametrize(("strategy", "count"), [("subset", 700), ("blocks", 1500)])
+def test_a_function_without_noise_is_learned_from_some_rows(strategy, count):
+    """All rows, or more of them, have no Cholesky factor with the noise that few rows have taught."""
+    x = 4.0 * torch.rand(count + 200, 3, generator=torch.Generator().manual_seed(4), dtype=torch.float64) - 2.0
+    y = 1e3 * x.sum(-1)
+    kernel = gpytorch.kernels.ScaleKernel(gpytorch.kernels.RBFKernel(ard_num_dims=3)).double()
+    features = rfgp.approximate(kernel, 128, method="landmarks", train_inputs=x, seed=0)
+    model = rfgp.WeightSpaceGP(features, gpytorch.likelihoods.GaussianLikelihood().double(), block_size=128)
+    with pytest.warns(UserWarning, match="the noise that was learned is multiplied by .*no Cholesky factor"):
+        rfgp.fit(model, x[:count], y[:count], strategy=strategy, max_evaluations=80, progress=False)
+    assert float((model.posterior(x[count:]).mean - y[count:]).abs().max()) < 1e-3 * float(y.std())
