@@ -33,8 +33,8 @@ from .comparison import BaselineComparison, LabeledRows
 from .folds import fold_labels
 from .frames.columns import most_levels
 from .kernels import is_rough, kernel_of_levels
-from .latent import needs_no_features
 from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, USUAL_WIDTH, ModelSize, default_size, timed_size
+from .near_predictions import needs_no_features
 from .table_encoder import TableEncoder, is_table
 
 _TIMES_OF_OUTPUTS = 3

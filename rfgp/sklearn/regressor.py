@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -38,8 +38,9 @@ from .choice import Parts, plain_kernel
 from .comparison import BaselineComparison, LabeledRows, observed_means, split_rows, tail_of, target_losses
 from .forest import MOST_VALUES, forest_baseline
 from .kernels import multitask_kernel, scaled_kernel
-from .latent import OwnRows, conditioned_rows, latent_moments, observed_variances, own_rows, rows_of
+from .latent import latent_moments, observed_variances
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
+from .near_predictions import OwnRows, conditioned_rows, own_rows, rows_of
 from .phases import phases
 from .row_weights import present, row_weights
 from .scaling import ColumnScaler, input_scaler, num_lengthscales
@@ -128,8 +129,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     _metric = staticmethod(r2_score)
     _one_model = (*ONE_MODEL, "noise")
 
-    _is_near, _has_own_rows = False, False
-    """Whether new rows are predicted from those near them, by the exact kernel alone, and each from its own."""
+    _predicts_by: Literal["features", "shared rows", "own rows"] = "features"
+    """What predicts new rows: features, or rows near them by the exact kernel alone, which they share or not."""
     _near: SharedRows | OwnRows | None = None
     """These rows, where they are not to be taken from the model."""
 
@@ -286,9 +287,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             self._compare(comparison, rows)
             if self.encoder_ is not None and self.fallback_ is None:
                 comparison.warn_of_marked(self.encoder_.encoding_.marks)
-        self.model_, self._is_near, self._has_own_rows = model, near is not None, isinstance(near, OwnRows)
-        self._near = None
-        if self._is_near:
+        self.model_, self._near, self._predicts_by = model, None, "features"
+        if near is not None:
+            self._predicts_by = "own rows" if isinstance(near, OwnRows) else "shared rows"
             self._waiting, self._near = (x, z, own), self._near_rows_of(rows_of(model, x, z, own))
 
     def _judged(self, rows: LabeledRows, found: Floats) -> Floats:
@@ -489,7 +490,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         if self.fallback_ is not None or isinstance(self._model, StudentModels):
             observed = self._observed(x)
             return _columns(observed.mean.numpy()), _columns(observed.variance.numpy())
-        near = self._near_rows if self._is_near else None
+        near = None if self._predicts_by == "features" else self._near_rows
         model = self.model_ if near is None else self._model
         mean, variance = latent_moments(model, x, has_variance, near)
         if has_variance:
@@ -506,7 +507,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     def _near_rows_of(self, shared: SharedRows) -> SharedRows | OwnRows:
         """Rows that new ones share, or as each of them has its own."""
-        return (own_rows(shared) if self._has_own_rows else None) or shared
+        return (own_rows(shared) if self._predicts_by == "own rows" else None) or shared
 
     def cross_val_predict(
         self,

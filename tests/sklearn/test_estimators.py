@@ -24,8 +24,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from rfgp.inference.local import SharedRows
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures, TableEncoder
-from rfgp.sklearn.latent import OwnRows
 from rfgp.sklearn.model_size import ModelSize
+from rfgp.sklearn.near_predictions import OwnRows
 from rfgp.training import timing
 
 SMALL = {"num_features": 64, "max_evaluations": 12, "kernel": "matern32", "random_state": 0}

@@ -14,7 +14,8 @@ import rfgp.sklearn.base
 from rfgp.inference.sums.additive_mean import AdditiveMean
 from rfgp.sklearn import RandomFeatureGPRegressor
 from rfgp.sklearn.choice import with_additive_mean
-from rfgp.sklearn.latent import latent_moments, rows_of
+from rfgp.sklearn.latent import latent_moments
+from rfgp.sklearn.near_predictions import rows_of
 from rfgp.training import timing
 from rfgp.training.starts import random_rows
 

@@ -6,7 +6,7 @@ import torch
 
 import rfgp
 from rfgp.inference.local import SharedRows
-from rfgp.sklearn.latent import needs_no_features, own_rows
+from rfgp.sklearn.near_predictions import needs_no_features, own_rows
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -43,7 +43,7 @@ def test_points_too_far_for_distances_are_refused_and_rows_without_a_factor_are_
     def fails(*_):
         raise ValueError
 
-    monkeypatch.setattr("rfgp.sklearn.latent.predictions", fails)
+    monkeypatch.setattr("rfgp.sklearn.near_predictions.predictions", fails)
     for found, wanted in zip(own(points), rows(points), strict=True):
         assert torch.equal(found, wanted)
 
@@ -62,5 +62,5 @@ def test_many_rows_need_no_features_for_what_noise_hides(monkeypatch):
     model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
     model.likelihood.noise = 0.5
     assert not needs_no_features(model, x, x[:, 0], None)
-    monkeypatch.setattr("rfgp.sklearn.latent._MANY_ROWS", 400)
+    monkeypatch.setattr("rfgp.sklearn.near_predictions._MANY_ROWS", 400)
     assert needs_no_features(model, x, x[:, 0], None)
