@@ -6,6 +6,7 @@ A bad value is anything at all, or a good value with one fault, that the kind do
 from __future__ import annotations
 
 import math
+import numbers
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -81,7 +82,7 @@ class Kind:
 def number(value: Any) -> float:
     """A number or a tensor of one as a float, and NaN for anything else."""
     value = value.item() if isinstance(value, Tensor) and value.numel() == 1 and not value.is_meta else value
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
         return math.nan
     return (
         float(value)

@@ -127,4 +127,7 @@ def checked_grid(grid: int | Tensor, inputs: Sequence[InputDistribution]) -> Ten
     if not isinstance(grid, Tensor):
         count = checks.positive_integer("grid", grid)
         return torch.stack([distribution.grid(count) for distribution in inputs], dim=-1)
-    return checks.finite(checks.inputs(grid, len(inputs), "grid"), "grid").double().cpu()
+    values = checks.finite(checks.inputs(grid, len(inputs), "grid"), "grid")
+    if values.dim() != 2:
+        raise ValueError(f"expected grid of shape (G, {len(inputs)}), got {tuple(values.shape)}; pass one grid")
+    return values.double().cpu()

@@ -299,6 +299,9 @@ def test_models_without_functions_are_refused():
         sobol_indices(lambda x: x, inputs)
     with pytest.raises(ValueError, match="expected x with 2 columns, got 3"):
         sobol_indices(fitted(), [Uniform(0, 1)] * 3)
+    for shape in [(0, 5, 2), (3, 5, 2), (0, 2)]:
+        with pytest.raises(ValueError, match="grid"):
+            main_effects(fitted(), inputs, grid=torch.zeros(shape))
     unfitted = rfgp.WeightSpaceGP(rfgp.approximate(RBFKernel(), 8, input_dim=2), GaussianLikelihood())
     with pytest.raises(ValueError):
         sobol_indices(unfitted, inputs)
