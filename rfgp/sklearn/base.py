@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from gpytorch.likelihoods import DirichletClassificationLikelihood, MultitaskGaussianLikelihood
+from gpytorch.likelihoods import DirichletClassificationLikelihood, GaussianLikelihood, MultitaskGaussianLikelihood
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -28,7 +28,7 @@ from ..training.neighbors import ParametersAlone
 from ..training.strategies import Strategy
 from ..training.timing import NEVER, Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, validated
-from .choice import NEIGHBORS, MakeParts, Parts, chosen_neighbors, chosen_parts, with_additive_mean
+from .choice import MakeParts, Parts, chosen_neighbors, chosen_parts, with_additive_mean
 from .comparison import BaselineComparison, LabeledRows
 from .folds import fold_labels
 from .frames.columns import most_levels
@@ -37,6 +37,8 @@ from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, USUAL_WIDTH, ModelSi
 from .near_predictions import needs_no_features
 from .table_encoder import TableEncoder, is_table
 
+_SECONDS_OF_NEAR_ROWS, _SHARE_OF_NEAR_ROWS = 1e-5, 0.4
+"""What it takes to look whether near rows need no features, for each row, and the part of a time limit for that."""
 _TIMES_OF_OUTPUTS = 3
 """How many times as long as one fit of so many outputs all of it takes."""
 _OF_CELLS = 50
@@ -287,23 +289,28 @@ class RandomFeatureGP(BaseEstimator):
             )
 
         with _quiet():
-            if deadline.is_set:
+            has_blocks = parts.can_have_blocks(self._usual_width) and self.block_size is not None
+            size = complete(default_size(num_rows, has_blocks and is_rough(parts.kernel)))
+            model = make(size)
+            strategy: str | Strategy = self.strategy
+            if self._may_do_without_features(size, parts, x, deadline) and needs_no_features(model, x, y, weights):
+                strategy = ParametersAlone(initialize=False)
+                size = size._replace(training_seconds=deadline.earlier(after).limit)
+            elif deadline.is_set:
                 self._warn_of_outputs(covariance_seconds(y))
                 is_slow = not parts.can_have_blocks(self._usual_width)
                 size = timed_size(complete, make, x, y, deadline, after, is_slow, parts.num_cells)
-            else:
-                has_blocks = parts.can_have_blocks(self._usual_width) and self.block_size is not None
-                neighbors = NEIGHBORS[0]
-                if has_blocks and parts.is_tuned and self.num_neighbors == "auto" and num_rows > NUM_EXACT_ROWS:
-                    neighbors = chosen_neighbors(parts, x, y)
+                model = make(size)
+            elif size.block_size is not None and parts.is_tuned and self.num_neighbors == "auto":
+                neighbors = chosen_neighbors(parts, x, y)
                 size = complete(default_size(num_rows, has_blocks and is_rough(parts.kernel), neighbors))
-            model = make(size)
+                model = make(size)
             self.fit_summary_ = fit(
                 model,
                 x,
                 y,
                 weights=weights,
-                strategy=self._strategy(model, x, y, weights, parts.is_tuned),
+                strategy=self._strategy(model, y, parts.is_tuned) if strategy == "auto" else strategy,
                 time_limit=size.training_seconds,
                 max_evaluations=min(self.max_evaluations, _OF_CELLS) if _has_few_cells(y) else self.max_evaluations,
                 progress=False,
@@ -320,20 +327,21 @@ class RandomFeatureGP(BaseEstimator):
                 stacklevel=4,
             )
 
-    def _strategy(
-        self, model: WeightSpaceGP, x: Tensor, y: Tensor, weights: Tensor | None, is_tuned: bool
-    ) -> str | Strategy:
-        """From what parameters are found, where that is left open: little data where it tells as much."""
-        if self.strategy != "auto":
-            return self.strategy
+    def _may_do_without_features(self, size: ModelSize, parts: Parts, x: Tensor, deadline: Deadline) -> bool:
+        """Whether near rows may predict alone: with learned parameters of one target, and where nothing else is set."""
+        is_open = (self.num_features, self.block_size, self.num_neighbors) == ("auto", "auto", "auto")
+        has_time = deadline.allows(_SECONDS_OF_NEAR_ROWS * len(x) / _SHARE_OF_NEAR_ROWS)
+        is_one = isinstance(parts.likelihood, GaussianLikelihood)
+        may_be = is_one and parts.is_tuned and is_open and self.strategy == "auto" and size.block_size is not None
+        return may_be and len(x) > NUM_EXACT_ROWS and has_time
+
+    def _strategy(self, model: WeightSpaceGP, y: Tensor, is_tuned: bool) -> str | Strategy:
+        """From what parameters are found: little data where it tells as much."""
         is_several = isinstance(model.likelihood, DirichletClassificationLikelihood | MultitaskGaussianLikelihood)
         if is_several and len(y) > 1 and not (_has_few_cells(y) and model.block_size is None):
             return Neighbors(initialize=not is_tuned)
         if model.block_size is not None:
-            is_open = (self.num_features, self.block_size, self.num_neighbors) == ("auto", "auto", "auto")
-            may_be_near = is_tuned and is_open and len(x) > NUM_EXACT_ROWS
-            is_near = may_be_near and needs_no_features(model, x, y, weights)
-            return ParametersAlone(initialize=False) if is_near else "blocks"
+            return "blocks"
         return "auto" if len(y) > NUM_EXACT_ROWS or bool(torch.isnan(y).any()) else "subset"
 
     @property

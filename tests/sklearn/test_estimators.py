@@ -569,13 +569,14 @@ def rough(count):
     return x, y
 
 
-@pytest.mark.parametrize("gain", [-10.0, 10.0])
-def test_near_rows_predict_where_features_lack_more(monkeypatch, gain):
-    """They are shared where they gain something by that, and else each new row has its own."""
+@pytest.mark.parametrize(("gain", "limit"), [(-10.0, None), (10.0, 60.0)])
+def test_near_rows_predict_where_features_lack_more(monkeypatch, gain, limit):
+    """They are shared where they gain something by that, and else each new row has its own; in a limited time too."""
     monkeypatch.setattr("rfgp.sklearn.base.default_size", lambda *_: ModelSize(64, 256))
     monkeypatch.setattr("rfgp.sklearn.regressor._NEGLIGIBLE_GAIN", gain)
     x, y = rough(1300)
-    model = RandomFeatureGPRegressor(max_evaluations=30, average=False, random_state=0).fit(x[:1200], y[:1200])
+    settings = {"max_evaluations": 30, "average": False, "random_state": 0, "time_limit": limit}
+    model = RandomFeatureGPRegressor(**settings).fit(x[:1200], y[:1200])
     assert isinstance(model._near, OwnRows if gain > 0 else SharedRows)
     before = model.predict(x[1200:], return_std=True)
     copied = pickle.loads(pickle.dumps(model))
