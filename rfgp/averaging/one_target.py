@@ -34,7 +34,7 @@ _SMOOTH, _MOST_NOISE = [Form("values", False, True), Form("values", True, True)]
 """Noise of a larger share of the variance hides whether a function is smooth."""
 CHOOSING, CHOSEN_BY = 400, 300
 """From how many rows on members are chosen first, and by how many rows."""
-_DRAWS, _PROPOSALS, _LEAST_DRAWS, _LEAST_PROPOSALS = 24, 64, 4, 16
+_DRAWS, _PROPOSALS, _LEAST_DRAWS, _LEAST_PROPOSALS = 24, 64, 8, 24
 """How many all members have together, each as many as its weight, and how many one has at the least."""
 _CHOOSING_DRAWS = 8, 48
 """How many draws and proposals members of some of the rows have, by which they are chosen."""
