@@ -24,8 +24,6 @@ from .several_targets import members_of_several
 from .stacking import left_out_scores, mixed, resolutions, stacked
 
 _GROUPS, _EDGE, _SMALLEST = 8, 1e-6, 1e-300
-_PREDICTING = 24
-"""Of all members so many draws predict new rows."""
 
 
 class AveragedGP(FittedRows):
@@ -34,12 +32,12 @@ class AveragedGP(FittedRows):
     .. math:: p(y | x) = \sum_k w_k \frac1S \sum_s p_k(y | x, \theta_{ks})
 
     For one target there are four members k: of standardized inputs or half ranks, and of the target as it is or by the
-    transform of Yeo and Johnson. Two more have the kernel of smooth functions, where noise is small, and two have
-    inputs after a linear map, where there are ten rows for each of its weights. Parameters :math:`\theta_{ks}` are
-    draws from their posterior. Several targets share a bank of kernels on three scales of the inputs: members have the
-    targets, transformed or not, or their principal components. One more has what a baseline leaves over. The degrees of
-    freedom of the tails and the weights of each target are those of the largest density of left-out rows; equal inputs
-    are left out together.
+    transform of Yeo and Johnson. Others have the kernel of smooth functions, where noise is small, or inputs after a
+    linear map, where there are ten rows for each of its weights. Parameters :math:`\theta_{ks}` are draws from their
+    posterior, in number as the weight of the member; of more than 400 rows they are the most probable ones. Several
+    targets share a bank of kernels on three scales of the inputs: members have the targets, transformed or not, or
+    their principal components. One more has what a baseline leaves over. The degrees of freedom of the tails and the
+    weights of each target are those of the largest density of left-out rows; equal inputs are left out together.
 
     :param x: inputs (N, d), finite, in float64.
     :param y: targets (N,), finite, or (N, T), where NaN is missing, which vary. Missing values are drawn given all that
@@ -133,20 +131,10 @@ class AveragedGP(FittedRows):
         shape = moments[0].mean.shape[1:] if self.has_outputs else moments[0].mean.shape[1:2]
         return Mixture(components, self.weights, *self.limits, tuple(shape))
 
-    @property
-    def _predicting(self) -> list[Member[Any]]:
-        """The members by which new rows are predicted, with draws in number as their weight: about 24 of all."""
-        found = []
-        for member, weight in zip(self.members, self.weights.amax(1).tolist(), strict=True):
-            count = min(member.num_draws, math.ceil(_PREDICTING * weight))
-            places = [(2 * k + 1) * member.num_draws // (2 * count) for k in range(count)]
-            found.append(member.of_draws(places) if count < member.num_draws else member)
-        return found
-
     @torch.no_grad()
     def predictive(self, x: Tensor) -> Mixture:
         """The distributions of new targets at inputs (M, d), each alone."""
-        return self._mixture(predictions(self._predicting, self._inputs(x)), self.tails)
+        return self._mixture(predictions(self.members, self._inputs(x)), self.tails)
 
     def _inputs(self, x: Tensor) -> Tensor:
         """New inputs (M, d), checked, in float64."""
@@ -155,7 +143,7 @@ class AveragedGP(FittedRows):
     @torch.no_grad()
     def function(self, x: Tensor) -> Mixture:
         """The distributions of the functions without noise at inputs (M, d), each alone."""
-        return self._mixture(predictions(self._predicting, self._inputs(x), has_noise=False), self._normal_tails)
+        return self._mixture(predictions(self.members, self._inputs(x), has_noise=False), self._normal_tails)
 
     @property
     def _normal_tails(self) -> list[Tail]:
@@ -286,7 +274,7 @@ class AveragedGP(FittedRows):
 
     def _covariances(self, x: Tensor, has_noise: bool = True) -> tuple[Tensor, Mixture]:
         """Those of all targets, (T, M, M), and the distributions of each row."""
-        tails, members = self.tails if has_noise else self._normal_tails, self._predicting
+        tails, members = self.tails if has_noise else self._normal_tails, self.members
         moments = predictions(members, x, has_noise)
         marginal = self._mixture(moments, tails)
         low, high = self.limits

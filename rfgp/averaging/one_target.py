@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -35,33 +34,53 @@ _SMOOTH, _MOST_NOISE = [Form("values", False, True), Form("values", True, True)]
 """Noise of a larger share of the variance hides whether a function is smooth."""
 CHOOSING, CHOSEN_BY = 400, 300
 """From how many rows on members are chosen first, and by how many rows."""
-_DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS = 24, 100, 8, 32
-_LEARNING = 1000
-"""Parameters are learned from so many rows."""
-_WORK_OF_SMOOTH = 8, 48, 400
-"""The most draws, proposals and rows of smooth members, whose parameters are many, and told by few rows."""
-_SHARE, _MOST_SHAPES = 0.25, 3
+_DRAWS, _PROPOSALS, _LEAST_DRAWS, _LEAST_PROPOSALS = 24, 64, 8, 24
+"""How many all members have together, each as many as its weight, and how many one has at the least."""
+_CHOOSING_DRAWS = 8, 48
+"""How many draws and proposals members of some of the rows have, by which they are chosen."""
+_TOLERANCE = 1e-5
+"""To such a part of the log density parameters are found of which draws follow."""
+_LEARNING, _LEARNING_SMOOTH = 1000, 400
+"""Parameters are learned from so many rows; those of smooth members are many, and told by few."""
+_SHARE, _SHARE_OF_FEW_ROWS = 0.25, 0.1
+"""The least weights of members that are kept."""
+_MOST_SHAPES, _SHAPES_BY = 3, 150
+"""Of more rows so many choose so many shapes of the kernel of what a baseline leaves over."""
 
 
 def members_of_one(x: Tensor, y: Tensor, groups: Tensor, learns_baseline: LearnsBaseline | None) -> list[Member[Any]]:
     """Members for inputs (N, d) and a target (N, 1).
 
-    Of more than 400 rows, 300 choose the forms: those with at least a quarter of the weight, and half of the largest.
-    Parameters are learned from at most 1,000 rows; of more, the most probable ones stand for all.
+    Left-out densities choose the forms. Of up to 400 rows, the most probable parameters choose those with at least a
+    tenth of the weight, whose parameters are drawn, in number as the weight. Of more rows, 300 choose those with a
+    quarter of it, and half of the largest; the most probable parameters of at most 1,000 rows stand for all draws, as
+    they predict as well in half of the time.
 
     :param groups: numbers (N,) of rows that are left out together.
     :param learns_baseline: what learns a baseline for the transformed target.
     """
-    draws, proposals = draws_and_proposals(len(x), _DRAWS, _PROPOSALS, _FEWEST_DRAWS)
     if len(x) <= CHOOSING:
-        tables = _every(x, y, torch.arange(len(x)), draws, proposals)
+        every = _every(x, y)
+        shares = _shares(every, y, groups)
+        members = {form: every[form] for form in _of_weight(shares, _SHARE_OF_FEW_ROWS)}
+        _draw(members, shares)
     else:
         rows = chosen_rows(len(x))
-        few = _every(x, y, rows, 8, 48)
-        shares = stacked([*few.values()], y[rows], ~y[rows].isnan(), groups_by_size(groups[rows])).shares
-        forms = _taken(dict(zip(few, shares, strict=True)))
-        tables = _learned(x, y, forms, draws, proposals, few)
-    return [*tables.values()] + ([] if learns_baseline is None else [_with_baseline(x, y, learns_baseline)])
+        few = _of_some(x, y, rows)
+        shares = _shares(few, y[rows], groups[rows])
+        members = _of_all(x, y, {form: few[form] for form in _taken(shares)})
+    return [*members.values()] + ([] if learns_baseline is None else [_with_baseline(x, y, learns_baseline)])
+
+
+def _shares(members: dict[Form, TableMember], y: Tensor, groups: Tensor) -> dict[Form, float]:
+    """The weights of members by the left-out densities of targets (N, 1)."""
+    found = stacked([*members.values()], y, ~y.isnan(), groups_by_size(groups)).shares
+    return dict(zip(members, found, strict=True))
+
+
+def _of_weight(shares: dict[Form, float], least: float) -> list[Form]:
+    """Those of at least some share, or the best."""
+    return [form for form, share in shares.items() if share >= min(least, max(shares.values()))]
 
 
 def _taken(shares: dict[Form, float]) -> list[Form]:
@@ -69,17 +88,24 @@ def _taken(shares: dict[Form, float]) -> list[Form]:
 
     One of them is rough and has no map: few rows do not tell whether a function is smooth.
     """
-    best = max(shares.values())
-    found = [form for form, share in shares.items() if share >= min(best, max(_SHARE, 0.5 * best))]
+    found = _of_weight(shares, max(_SHARE, 0.5 * max(shares.values())))
     return found if set(found) & set(_FORMS) else [*found, max(_FORMS, key=shares.__getitem__)]
 
 
+def _draw(members: dict[Form, TableMember], shares: dict[Form, float]) -> None:
+    """Draw parameters of members, in number as their shares."""
+    total = sum(shares[form] for form in members)
+    for form, member in members.items():
+        draws, proposals = (math.ceil(shares[form] / total * number) for number in (_DRAWS, _PROPOSALS))
+        member.draw(max(draws, _LEAST_DRAWS), max(proposals, _LEAST_PROPOSALS))
+
+
 def _with_baseline(x: Tensor, y: Tensor, learns_baseline: LearnsBaseline) -> BankMember:
-    """A member for what a baseline leaves over; of more than 400 rows, 300 choose its kernels."""
+    """A member for what a baseline leaves over; of more than 150 rows, these choose its kernels."""
     target, scale, shapes = ColumnScale(y, is_transformed=True), InputScale(x, "values"), [*SHAPES]
     baseline = learns_baseline(x, target.forward(y))
-    if len(x) > CHOOSING:
-        rows = chosen_rows(len(x))
+    if len(x) > _SHAPES_BY:
+        rows = chosen_rows(len(x), _SHAPES_BY)
         bank = KernelBank(scale, x[rows], SHAPES)
         few = BankMember(bank, target, y[rows], baseline=baseline, base=baseline.left_out[rows])
         shapes = [SHAPES[shape] for shape in few.mass.topk(_MOST_SHAPES).indices.tolist()]
@@ -91,32 +117,80 @@ def chosen_rows(num_rows: int, most: int = CHOSEN_BY) -> Tensor:
     return torch.randperm(num_rows, generator=torch.Generator().manual_seed(0))[:most]
 
 
-def draws_and_proposals(num_rows: int, draws: int, proposals: int, fewest_draws: int) -> tuple[int, int]:
-    """How many draws of the parameters, and of how many proposals: the work of 300 rows, or least numbers.
+class _Table:
+    """Rows (N, d) with targets (N, 1), and what members of them have in common."""
 
-    More than 1,000 rows have none: the most probable parameters predict as well in half of the time.
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+        self.targets = {is_transformed: ColumnScale(y, is_transformed) for is_transformed in (False, True)}
+        self.rows: dict[Kind, TableRows] = {}
+
+    def member(self, form: Form, mapped: InputScale | None = None) -> TableMember:
+        """A member that has learned nothing; that of a map has its inputs."""
+        if form.inputs not in self.rows:
+            scale = InputScale(self.x, form.inputs) if mapped is None else mapped
+            self.rows[form.inputs] = TableRows(scale, self.x)
+        kind = SmoothMember if form.is_smooth else TableMember
+        return kind(self.rows[form.inputs], self.targets[form.is_transformed], self.y)
+
+
+def _every(x: Tensor, y: Tensor) -> dict[Form, TableMember]:
+    """Members of all forms, with the most probable parameters.
+
+    The search begins at those of standardized inputs and the target as it is, or at those of half ranks. Smooth members
+    and those of a map have the target on the scale on which it is more probable.
     """
-    if num_rows > _LEARNING:
-        return 0, 0
-    work = min(1.0, (CHOSEN_BY / num_rows) ** 2)
-    return max(fewest_draws, int(draws * work**0.5)), max(_FEWEST_PROPOSALS, int(proposals * work))
+    table, found = _Table(x, y), dict[Form, TableMember]()
 
+    def learn(form: Form, near: TableMember | None, mapped: InputScale | None = None) -> TableMember:
+        found[form] = member = table.member(form, mapped)
+        member.learn(near, tolerance=_TOLERANCE)
+        return member
 
-def _every(x: Tensor, y: Tensor, rows: Tensor, draws: int, proposals: int) -> dict[Form, TableMember]:
-    """Members of all forms, with some of the rows.
-
-    Smooth ones where there are lengthscales of all inputs, and little noise; those of a map, which is learned from all
-    rows, where these are many for its weights.
-    """
-    found = _learned(x[rows], y[rows], _FORMS, draws, proposals, {})
-    first = found[_FORMS[0]]
-    dim = first.rows.x.shape[1]
-    if first.has_lengthscales and dim and first.modes[0][-1] <= math.log(_MOST_NOISE):
-        found |= _learned(x[rows], y[rows], _SMOOTH, draws, proposals, {})
-    if dim > 1 and len(x) >= _ROWS_PER_WEIGHT * dim**2:
-        mapped = _mapped(x, y, first)
-        found |= _learned(x[rows], y[rows], _MAPPED, draws, proposals, {}, mapped)
+    first = learn(_FORMS[0], None)
+    for form in _FORMS[1:]:
+        learn(form, found.get(form._replace(is_transformed=False), first))
+    is_transformed = found[Form("values", True)].log_evidence() > first.log_evidence()
+    if _may_be_smooth(first):
+        learn(Form("values", is_transformed, True), None)
+    if _may_be_mapped(first, x):
+        learn(Form("map", is_transformed), first, _mapped(x, y, first))
     return found
+
+
+def _of_some(x: Tensor, y: Tensor, rows: Tensor) -> dict[Form, TableMember]:
+    """Members of all forms with some of the rows, and draws of their parameters; a map is learned from all rows.
+
+    The search begins at the parameters for the target as it is.
+    """
+    table, found = _Table(x[rows], y[rows]), dict[Form, TableMember]()
+
+    def learn(form: Form, mapped: InputScale | None = None) -> TableMember:
+        member = table.member(form, mapped)
+        member.learn(found.get(form._replace(is_transformed=False)))
+        member.draw(*_CHOOSING_DRAWS)
+        found[form] = member
+        return member
+
+    first, *_ = [learn(form) for form in _FORMS]
+    for form in _SMOOTH if _may_be_smooth(first) else ():
+        learn(form)
+    if _may_be_mapped(first, x):
+        mapped = _mapped(x, y, first)
+        for form in _MAPPED:
+            learn(form, mapped)
+    return found
+
+
+def _may_be_smooth(first: TableMember) -> bool:
+    """Whether there are lengthscales of all inputs, and little noise."""
+    return bool(first.has_lengthscales and first.rows.x.shape[1] and first.modes[0][-1] <= math.log(_MOST_NOISE))
+
+
+def _may_be_mapped(first: TableMember, x: Tensor) -> bool:
+    """Whether rows are many for the weights of a map."""
+    dim = first.rows.x.shape[1]
+    return dim > 1 and len(x) >= _ROWS_PER_WEIGHT * dim**2
 
 
 def _mapped(x: Tensor, y: Tensor, member: TableMember) -> InputScale:
@@ -126,33 +200,10 @@ def _mapped(x: Tensor, y: Tensor, member: TableMember) -> InputScale:
     return scale.mapped(learned_map(scale(x), member.target.forward(y).squeeze(-1), *start), x)
 
 
-def _learned(
-    x: Tensor,
-    y: Tensor,
-    forms: Sequence[Form],
-    draws: int,
-    proposals: int,
-    few: dict[Form, TableMember],
-    mapped: InputScale | None = None,
-) -> dict[Form, TableMember]:
-    """Members by form; the search begins at that of few rows, or at that of the same inputs.
-
-    :param mapped: the inputs after a map; default: those of few rows.
-    """
-    near, found = dict(few), {}
-
-    def scale(form: Form) -> InputScale:
-        if form.inputs == "map":
-            return few[form].rows.scale if mapped is None else mapped
-        return InputScale(x, form.inputs)
-
-    rows = {form.inputs: TableRows(scale(form), x) for form in {form.inputs: form for form in forms}.values()}
-    targets = {is_transformed: ColumnScale(y, is_transformed) for is_transformed in (False, True)}
-    for form in forms:
-        kind, work = (SmoothMember, _WORK_OF_SMOOTH) if form.is_smooth else (TableMember, (draws, proposals, _LEARNING))
-        found[form] = member = kind(rows[form.inputs], targets[form.is_transformed], y)
-        most_draws, most_proposals, most_rows = work
-        limits = min(draws, most_draws), min(proposals, most_proposals)
-        member.learn(*limits, near.get(form), chosen_rows(len(x), most_rows))
-        near.setdefault(form._replace(is_transformed=True), member)
+def _of_all(x: Tensor, y: Tensor, few: dict[Form, TableMember]) -> dict[Form, TableMember]:
+    """Members of few rows with all rows, from which they are learned; the search begins at the parameters of few."""
+    table, found = _Table(x, y), {}
+    for form, near in few.items():
+        found[form] = table.member(form, near.rows.scale if form.inputs == "map" else None)
+        found[form].learn(near, chosen_rows(len(x), _LEARNING_SMOOTH if form.is_smooth else _LEARNING))
     return found

@@ -14,6 +14,8 @@ Floats = NDArray[np.float64]
 
 DEGREES = 8.0
 """Degrees of freedom of the proposals."""
+TOLERANCE = 1e-7
+"""The part of the log density to which most probable parameters are found."""
 _LEAST_CURVATURE = 0.1
 _STEP = 2e-3
 _EDGE = 1e-4
@@ -36,10 +38,14 @@ class LogPosterior(Protocol):
 
 
 class Mode(NamedTuple):
-    """The most probable parameters (p,), and minus the log density there."""
+    """The most probable parameters (p,), minus the log density there, and a root (p, p) of about their covariance.
+
+    The covariance is the inverse Hessian of L-BFGS, by the last steps of the search.
+    """
 
     vector: Floats
     loss: float
+    root: Floats
 
 
 class _Whitened:
@@ -64,12 +70,19 @@ class _Whitened:
         return value + 0.5 * float(excess @ excess), slope @ self.root
 
 
-def most_probable(posterior: LogPosterior, start: Floats, most_steps: int = 100, root: Floats | None = None) -> Mode:
+def most_probable(
+    posterior: LogPosterior,
+    start: Floats,
+    most_steps: int = 100,
+    root: Floats | None = None,
+    tolerance: float = TOLERANCE,
+) -> Mode:
     """Where L-BFGS finds the density to be largest.
 
     :param start: where the search begins, (p,).
     :param most_steps: how many iterations it has at most.
     :param root: a root (p, p) of about the covariance of the parameters, which halves the number of iterations.
+    :param tolerance: the search ends where an iteration gains less than such a part of the log density.
 
     >>> class Normal:
     ...     bounds = [(-9.0, 9.0)]
@@ -81,17 +94,24 @@ def most_probable(posterior: LogPosterior, start: Floats, most_steps: int = 100,
 
     if root is not None:
         whitened = _Whitened(posterior, start, root)
-        steps, loss = most_probable(whitened, np.zeros(len(start)), most_steps)
-        return Mode(whitened.vector(steps), loss)
+        steps, loss, of_steps = most_probable(whitened, np.zeros(len(start)), most_steps, tolerance=tolerance)
+        return Mode(whitened.vector(steps), loss, root @ of_steps)
 
     def finite(vector: Floats) -> tuple[float, Floats]:
         value, gradient = posterior.loss(vector)
         return (value, gradient) if np.isfinite(value) else (_WEAK, np.zeros_like(vector))
 
-    options = {"maxiter": most_steps, "ftol": 1e-7, "gtol": 1e-3, "maxcor": 20}
+    options = {"maxiter": most_steps, "ftol": tolerance, "gtol": 1e-3, "maxcor": 20}
     bounds = list(posterior.bounds)
     found = scipy.optimize.minimize(finite, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
-    return Mode(found.x, float(found.fun))
+    return Mode(found.x, float(found.fun), _root(found.hess_inv.todense()))
+
+
+def _root(covariance: Floats) -> Floats:
+    """A root (p, p) of a covariance that is neither very narrow nor wider than the widest that proposals have."""
+    values, directions = np.linalg.eigh(0.5 * (covariance + covariance.T))
+    found: Floats = directions * np.sqrt(values.clip(1e-6, 1.0 / _LEAST_CURVATURE))
+    return found
 
 
 class ParameterDraws(NamedTuple):

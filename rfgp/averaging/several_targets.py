@@ -14,7 +14,7 @@ from .imputed_member import ImputedMember
 from .input_scale import InputScale, Kind
 from .kernel_bank import SHAPES, KernelBank, Shape
 from .member import Member, groups_by_size
-from .one_target import CHOOSING, chosen_rows, draws_and_proposals
+from .one_target import CHOOSING, CHOSEN_BY, chosen_rows
 from .stacking import stacked
 from .table_kernel import has_lengthscales
 from .table_member import TableMember, TableRows
@@ -23,7 +23,8 @@ _KINDS: tuple[Kind, ...] = ("values", "half ranks", "powers")
 _MOST_SHAPES, _MOST_MEMBERS, _CHOOSING_TARGETS = 8, 8, 100
 """Of more than 400 rows so many shapes and scales of the inputs are kept, and of many targets so many members. So many
 targets choose them."""
-_DRAWS, _PROPOSALS, _FEWEST_DRAWS = 16, 100, 8
+_DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS = 16, 100, 8, 32
+"""How many there are of up to 300 rows, and of many."""
 _MOST_WORK, _WORK_OF_DRAWS, _MOST_TARGETS = 3e9, 5e8, 16
 """Lengthscales of all inputs are learned, and drawn from their posterior, up to so many targets times cubed rows."""
 
@@ -79,9 +80,12 @@ def _with_lengthscales(x: Tensor, y: Tensor, rows: TableRows, target: ColumnScal
     if len(x) > CHOOSING:
         some = chosen_rows(len(x))
         few = TableMember(TableRows(rows.scale, x[some]), target, y[some])
-        few.learn(1, 1)
-    draws, proposals = draws_and_proposals(len(x), _DRAWS, _PROPOSALS, _FEWEST_DRAWS)
-    member.learn(draws if _work(x, y) <= _WORK_OF_DRAWS else 0, proposals, few)
+        few.learn()
+        few.draw(1, 1)
+    member.learn(few)
+    if _work(x, y) <= _WORK_OF_DRAWS:
+        share = min(1.0, (CHOSEN_BY / len(x)) ** 2)
+        member.draw(max(_FEWEST_DRAWS, int(_DRAWS * share**0.5)), max(_FEWEST_PROPOSALS, int(_PROPOSALS * share)))
     return member
 
 

@@ -45,10 +45,16 @@ class SmoothKernel(TargetKernel):
         standard = (vector - self.center) / self.width
         return 0.5 * float(standard @ standard), standard / self.width
 
+    def scale(self, vector: Floats) -> float:
+        return math.exp(vector[-2])
+
+    def inverse_lengths(self, vector: Floats) -> Tensor:
+        return torch.from_numpy(np.exp(vector[: self.x.shape[1]]))
+
     def _parts(self, vector: Floats) -> tuple[float, Tensor, Tensor, Tensor]:
         """Of all inputs together the scale and inverse lengthscales (d,), and of single inputs both, (d,)."""
-        joint, single, scales = torch.from_numpy(np.exp(vector[:-2])).chunk(3)
-        return math.exp(vector[-2]), joint, scales, single
+        _, single, scales = torch.from_numpy(np.exp(vector[:-2])).chunk(3)
+        return self.scale(vector), self.inverse_lengths(vector), scales, single
 
     def of_rows(self, vector: Floats) -> tuple[Tensor, Callable[[Tensor], Floats]]:
         scale, joint, scales, single = self._parts(vector)
@@ -56,12 +62,12 @@ class SmoothKernel(TargetKernel):
         alone = [*_singles(self.x * single, self.x * single)]
 
         def slope(by_matrix: Tensor) -> Floats:
-            by_lengths, of_scales = [-joint.square() * _squares(part * by_matrix, self.x)], []
+            by_joint, squares = _squares(part * by_matrix, self.x)
+            by_lengths, of_scales = [-joint.square() * squares], []
             for k, one in enumerate(alone):
-                weighted = one.mul(by_matrix).mul_(scales[k])
-                of_scales.append(weighted.sum().reshape(1))
-                by_lengths.append(-single[k].square() * _squares(weighted, self.x[:, k : k + 1]))
-            by_joint = part.reshape(-1) @ by_matrix.reshape(-1)
+                total, squares = _squares(one * by_matrix, self.x[:, k : k + 1])
+                of_scales.append(scales[k : k + 1] * total)
+                by_lengths.append(-scales[k] * single[k].square() * squares)
             return torch.cat([*by_lengths, *of_scales, by_joint.reshape(1), torch.zeros(1)]).numpy()
 
         total = part + 1.0
@@ -102,6 +108,7 @@ def _singles(x: Tensor, z: Tensor) -> Iterator[Tensor]:
         yield (column.unsqueeze(-1) - other).square_().neg_().exp_()
 
 
-def _squares(weights: Tensor, x: Tensor) -> Tensor:
-    """Sums (k,) of the squared differences of rows of x (N, k), by symmetric weights (N, N)."""
-    return 2.0 * (weights.sum(-1) @ x.square() - (x * (weights @ x)).sum(0))
+def _squares(weights: Tensor, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The sum of symmetric weights (N, N), and those (k,) of the squared differences of rows of x (N, k) by them."""
+    of_one, of_x = (weights @ torch.cat([torch.ones_like(x[:, :1]), x], dim=-1)).split([1, x.shape[1]], dim=-1)
+    return of_one.sum(), 2.0 * (x.square() * of_one - x * of_x).sum(0)

@@ -17,7 +17,7 @@ from .column_scale import ColumnScale
 from .functions import ConditionedKernel, DrawnFunctions
 from .input_scale import InputScale
 from .member import Functions, JointNormal, Member, MemberRows, Moments, by_rows, group_left_out
-from .parameter_draws import Floats, most_probable, parameter_draws
+from .parameter_draws import TOLERANCE, Floats, most_probable, parameter_draws
 from .smooth_kernel import SmoothKernel
 from .table_kernel import FixedParts, TableKernel, fixed_matrices, has_lengthscales
 from .target_kernel import TargetKernel
@@ -71,15 +71,11 @@ class TableMember(Member[TableRows]):
     def __init__(self, rows: TableRows, target: ColumnScale, y: Tensor) -> None:
         self.rows, self.target, self.has_lengthscales = rows, target, has_lengthscales(rows.x.shape[1], len(rows.x))
         self.y, self.optimism = target.forward(y), rows.scale.optimism
-        self.modes = [kernel.start for kernel in self._kernels]
+        self.modes = [kernel.start for kernel in self.kernels]
         self.vectors, self.roots = [mode[None] for mode in self.modes], [np.eye(len(mode)) for mode in self.modes]
 
     @property
-    def _kernels(self) -> Sequence[TargetKernel]:
-        return self.kernels
-
-    @property
-    def kernels(self) -> Sequence[TableKernel]:
+    def kernels(self) -> Sequence[TargetKernel]:
         """The kernel of each target."""
         rows = self.rows
         return [TableKernel(rows.x, column, rows.fixed, self.has_lengthscales) for column in self.y.mT]
@@ -96,32 +92,32 @@ class TableMember(Member[TableRows]):
         """How many draws of the parameters each target has."""
         return len(self.vectors[0])
 
-    def learn(
-        self, count: int, num_proposals: int, near: TableMember | None = None, some: Tensor | None = None
-    ) -> None:
-        """Find the most probable parameters of every target, and draw from their posterior.
+    def learn(self, near: TableMember | None = None, some: Tensor | None = None, tolerance: float = TOLERANCE) -> None:
+        """Find the most probable parameters of every target.
 
-        :param count: the number of draws, or 0 for the most probable parameters alone.
-        :param near: a member of some of the rows or of other scales, with draws: its parameters are near.
+        :param near: a member of some of the rows or of other scales, whose parameters are near.
         :param some: the numbers of rows that are learned from; default: all.
+        :param tolerance: as in :func:`rfgp.averaging.most_probable`.
         """
-        kernels = self._kernels if some is None else self._with_some(some)._kernels
+        kernels = (self if some is None else self._with_some(some)).kernels
         if near is None:
-            self.modes = [most_probable(kernel, kernel.start, _STEPS).vector for kernel in kernels]
+            found = [most_probable(kernel, kernel.start, _STEPS, tolerance=tolerance) for kernel in kernels]
         else:
             starts = zip(kernels, near.modes, near.roots, strict=True)
-            self.modes = [most_probable(kernel, mode, _STEPS_FROM_NEAR, root).vector for kernel, mode, root in starts]
-            self.roots = near.roots
+            found = [most_probable(kernel, mode, _STEPS_FROM_NEAR, root, tolerance) for kernel, mode, root in starts]
+        self.modes, self.roots = [mode.vector for mode in found], [mode.root for mode in found]
         self.vectors = [mode[None] for mode in self.modes]
-        if count:
-            pairs = zip(kernels, self.modes, strict=True)
-            draws = [parameter_draws(kernel, mode, count, num_proposals) for kernel, mode in pairs]
-            self.vectors, self.roots = [of.vectors for of in draws], [of.root for of in draws]
+
+    def draw(self, count: int, num_proposals: int) -> None:
+        """Draw parameters of every target from their posterior."""
+        pairs = zip(self.kernels, self.modes, strict=True)
+        draws = [parameter_draws(kernel, mode, count, num_proposals) for kernel, mode in pairs]
+        self.vectors, self.roots = [of.vectors for of in draws], [of.root for of in draws]
 
     def _moments(self, of_posterior: Callable[[_Posterior], tuple[Tensor, Tensor]]) -> Moments:
         """Means (M,) and variances of every target and draw; those of equal draws are computed once."""
         means, variances = [], []
-        for kernel, vectors in zip(self._kernels, self.vectors, strict=True):
+        for kernel, vectors in zip(self.kernels, self.vectors, strict=True):
             different, places = np.unique(vectors, axis=0, return_inverse=True)
             pairs = [of_posterior(_posterior(kernel, vector)) for vector in different]
             mean, variance = (torch.stack(part)[places.reshape(-1)] for part in zip(*pairs, strict=True))
@@ -141,7 +137,7 @@ class TableMember(Member[TableRows]):
 
     def log_evidence(self) -> float:
         total = float(self.target.log_slope(self.target.inverse(self.y)).sum())
-        for kernel, mode in zip(self._kernels, self.modes, strict=True):
+        for kernel, mode in zip(self.kernels, self.modes, strict=True):
             total += kernel.prior(mode)[0] - kernel.loss(mode, has_gradient=False)[0]
         return total - 0.5 * self.y.numel() * math.log(2.0 * math.pi)
 
@@ -163,7 +159,7 @@ class TableMember(Member[TableRows]):
         twin = copy.copy(self)
         twin.rows, twin.y = rows, self.y[kept]
         some = torch.randperm(len(kept), generator=Generator().manual_seed(0))[:_MOST_ROWS]
-        kernels, twin.modes, twin.vectors = twin._with_some(some)._kernels, [], []
+        kernels, twin.modes, twin.vectors = twin._with_some(some).kernels, [], []
         for kernel, mode, draws, root in zip(kernels, self.modes, self.vectors, self.roots, strict=True):
             moved = most_probable(kernel, mode, _STEPS_OF_OTHER_ROWS, root).vector
             twin.modes.append(moved)
@@ -179,7 +175,7 @@ class TableMember(Member[TableRows]):
     def predict_all(cls, members: Sequence[TableMember], x: Tensor, has_noise: bool = True) -> list[Moments]:
         found: dict[int, Moments] = {}
         for alike in by_rows(members):
-            rows, between, parts = alike[0].rows, alike[0]._kernels[0].between, []
+            rows, between, parts = alike[0].rows, alike[0].kernels[0].between, []
             for new in rows.scale(x).split(max(_LEAST_BLOCK, _BLOCK_VALUES // len(rows.x))):
                 blocks = new.split(max(1, _CACHED_VALUES // len(rows.x)))
                 crosses = [between(rows.x, block) for block in blocks]
@@ -205,7 +201,7 @@ class TableMember(Member[TableRows]):
         return self._moments(moments)
 
     def joint(self, x: Tensor, has_noise: bool = True) -> Callable[[int], Iterator[JointNormal]]:
-        new, kernels = self.rows.scale(x), self._kernels
+        new, kernels = self.rows.scale(x), self.kernels
         priors, crosses = kernels[0].between(new, new), kernels[0].between(self.rows.x, new)
 
         def of_target(number: int) -> Iterator[JointNormal]:
@@ -230,7 +226,7 @@ class TableMember(Member[TableRows]):
         return values
 
     def _drawn(self, number: int, num_functions: int, generator: Generator | None) -> Functions:
-        kernel, vector = self._kernels[number], self.vectors[number][0]
+        kernel, vector = self.kernels[number], self.vectors[number][0]
         factor = _factor(kernel, vector)
 
         def cross(new: Tensor) -> Tensor:
@@ -253,7 +249,7 @@ class SmoothMember(TableMember):
     """The same with the kernel of smooth functions."""
 
     @property
-    def _kernels(self) -> Sequence[TargetKernel]:
+    def kernels(self) -> Sequence[TargetKernel]:
         return [SmoothKernel(self.rows.x, column) for column in self.y.mT]
 
 

@@ -38,6 +38,14 @@ class TargetKernel(abc.ABC):
         """Minus the log prior density, and its gradient."""
 
     @abc.abstractmethod
+    def scale(self, vector: Floats) -> float:
+        """The scale of the part of all inputs together."""
+
+    @abc.abstractmethod
+    def inverse_lengths(self, vector: Floats) -> Tensor:
+        """The inverse lengthscales (d,) of this part."""
+
+    @abc.abstractmethod
     def of_rows(self, vector: Floats) -> tuple[Tensor, Callable[[Tensor], Floats]]:
         """The kernel (N, N) of the rows, and what makes derivatives by it, symmetric, those by the vector."""
 

@@ -15,7 +15,7 @@ from rfgp.averaging.column_scale import ColumnScale
 from rfgp.averaging.input_scale import InputScale
 from rfgp.averaging.learned_map import learned_map
 from rfgp.averaging.mixture import DEGREES, MixtureComponent, Tail
-from rfgp.averaging.one_target import _FORMS, Form, _taken
+from rfgp.averaging.one_target import _FORMS, Form, _draw, _taken
 from rfgp.averaging.smooth_kernel import SmoothKernel
 from rfgp.averaging.stacking import stacked, stacking_weights
 from rfgp.averaging.table_kernel import LENGTHS, TableKernel, fixed_matrices
@@ -130,7 +130,7 @@ def test_gradients_are_those_of_differences(form):
 def dense_members(model):
     """Of each member and draw: the member, kernel, covariance of noisy rows, and noise."""
     for member in model.members:
-        (kernel,) = member._kernels
+        (kernel,) = member.kernels
         for vector in member.vectors[0]:
             dense, noise = gpytorch_kernel(kernel, vector), kernel.noise(vector)
             yield member, dense, dense(kernel.x, kernel.x) + noise * torch.eye(len(kernel.x)), noise
@@ -312,7 +312,7 @@ def test_variances_at_rows_are_right_where_the_noise_is_small(smooth):
     """The variance at a row is s - s^2 e' (K + s I)^-1 e, which subtracts nothing large."""
     found, place = joined([member.predict(smooth.x, has_noise=False) for member in smooth.members])[1], 0
     for member in smooth.members:
-        kernel = member._kernels[0]
+        kernel = member.kernels[0]
         for vector in member.vectors[0]:
             noise, (total, _) = kernel.noise(vector), kernel.of_rows(vector)
             factor = torch.linalg.cholesky(total + noise * torch.eye(len(total), dtype=total.dtype))
@@ -330,15 +330,38 @@ def test_rows_are_predicted_alike_among_many(smooth):
     torch.testing.assert_close(many.stddev[ends], few.stddev, rtol=1e-6, atol=0.0)
 
 
-def test_draws_that_predict_are_as_many_as_their_weight(smooth):
-    counts = torch.tensor([member.num_draws for member in smooth._predicting])
-    every = torch.tensor([member.num_draws for member in smooth.members])
-    wanted = torch.minimum((24.0 * smooth.weights[:, 0]).ceil().long(), every)
-    assert bool((every > wanted).any())
-    assert torch.equal(counts, wanted)
-    moments = [member.predict(smooth.x) for member in smooth.members]
-    found = smooth.predictive(smooth.x)
-    assert float((found.mean - smooth._mixture(moments, smooth.tails).mean).abs().max() / found.stddev.min()) < 0.5
+class CountedDraws:
+    """A member that keeps how many draws and proposals it is to have."""
+
+    def draw(self, count, num_proposals):
+        self.wanted = count, num_proposals
+
+
+def test_draws_are_as_many_as_the_weights_of_members():
+    members = {form: CountedDraws() for form in _FORMS[:3]}
+    _draw(members, dict(zip(_FORMS, (0.54, 0.3, 0.06, 0.1), strict=True)))
+    assert [member.wanted for member in members.values()] == [(15, 39), (8, 24), (8, 24)]
+
+
+def test_of_many_rows_the_most_probable_parameters_stand_for_all(monkeypatch):
+    monkeypatch.setattr(one_target, "CHOOSING", ROWS - 1)
+    assert {member.num_draws for member in AveragedGP(TRAIN, TARGETS).members} == {1}
+
+
+def test_the_search_finds_about_the_covariance():
+    root = np.array([[2.0, 0.0], [1.5, 0.3]])
+    precision = np.linalg.inv(root @ root.T)
+
+    class Normal:
+        bounds = ((-20.0, 20.0),) * 2
+
+        def loss(self, vector, has_gradient=True):
+            return 0.5 * float(vector @ precision @ vector), precision @ vector
+
+    start = np.array([3.0, -2.0])
+    for found in (most_probable(Normal(), start), most_probable(Normal(), start, root=root)):
+        np.testing.assert_allclose(found.vector, 0.0, atol=1e-2)
+        np.testing.assert_allclose(found.root @ found.root.T, root @ root.T, atol=0.3)
 
 
 def test_few_draws_stand_for_all(smooth):
@@ -364,7 +387,7 @@ def test_rows_that_are_left_out_are_forgotten(smooth):
     without, kept = smooth.without(rows), torch.tensor([k for k in range(60) if k not in (0, 7, 8)])
     assert torch.equal(without.x, smooth.x[kept]) and torch.equal(without.y, smooth.y[kept])
     for member, anew in zip(smooth.members, without.members, strict=True):
-        (kernel,) = anew._kernels
+        (kernel,) = anew.kernels
         before, after = (kernel.loss(mode)[0] for mode in (member.modes[0], anew.modes[0]))
         assert after < before and after < most_probable(kernel, anew.modes[0], 200).loss + 0.1
         step = (anew.vectors[0] - member.vectors[0]) - (anew.modes[0] - member.modes[0])
@@ -433,7 +456,7 @@ def test_a_rare_spike_does_not_stop_the_choice_of_scales():
 def test_the_evidence_is_that_of_the_most_probable_parameters(model):
     logs = []
     for member in model.members:
-        (kernel,), (vector,) = member._kernels, member.modes
+        (kernel,), (vector,) = member.kernels, member.modes
         total = gpytorch_kernel(kernel, vector)(kernel.x, kernel.x)
         total = total + kernel.noise(vector) * torch.eye(ROWS, dtype=torch.float64)
         normal = torch.distributions.MultivariateNormal(torch.zeros(ROWS, dtype=torch.float64), total)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Generator, Tensor
 
-from ...averaging import AveragedGP
+from ...averaging import AveragedGP, one_target
 from ...diagnostics.sensitivity.sources import Functions, FunctionSource
 from .beyond import Beyond, factors
 from .failures import Failures
@@ -16,8 +16,6 @@ from .random_order import in_random_order
 
 _NUM_PARAMETERS, _NUM_FOLDS = 8, 10
 """How many draws of the parameters stand for their posterior, and the folds of runs that are left out."""
-_MOST_ROWS = 500
-"""Runs that parameters are learned from; all others are predicted with, too."""
 
 
 class Emulator(FunctionSource):
@@ -155,9 +153,10 @@ class Emulator(FunctionSource):
 
 
 def _averaged(x: Tensor, y: Tensor) -> AveragedGP:
-    """An average whose parameters are learned from the first runs."""
-    found = AveragedGP(x[:_MOST_ROWS], y[:_MOST_ROWS])
-    return found.update(x[_MOST_ROWS:], y[_MOST_ROWS:]) if len(x) > _MOST_ROWS else found
+    """An average of all runs, whose parameters are drawn given the first, as many as averages have draws for."""
+    most = one_target.CHOOSING
+    found = AveragedGP(x[:most], y[:most])
+    return found.update(x[most:], y[most:]) if len(x) > most else found
 
 
 def _mixed(means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:

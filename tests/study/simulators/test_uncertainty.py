@@ -13,7 +13,7 @@ from scipy import stats
 
 import rfgp
 from rfgp.__main__ import main
-from rfgp.averaging import AveragedGP
+from rfgp.averaging import AveragedGP, one_target
 from rfgp.study.simulators.beyond import Beyond, factors
 from rfgp.study.simulators.check import checked
 from rfgp.study.simulators.emulator import Emulator
@@ -97,6 +97,15 @@ def test_functions_drawn_have_the_moments_of_the_emulator():
     assert ((drawn.mean(1) - mean).abs() < 4.5 * error).all()
     ratios = drawn.var(1) / variance  # each of the eight groups has random waves of its own
     assert abs(ratios.mean() - 1.0) < 3.0 * ratios.std() / math.sqrt(8.0)
+
+
+def test_many_runs_have_as_many_draws_of_the_parameters_as_few(monkeypatch):
+    monkeypatch.setattr(one_target, "CHOOSING", 40)
+    x, y = (torch.from_numpy(part.to_numpy()) for part in table(60))
+    emulator = Emulator(x, y, torch.Generator().manual_seed(0))
+    assert [len(processes) for processes in emulator.outputs] == [8, 8]
+    assert [len(average.y) for average in emulator.averages] == [60, 60]
+    assert len(emulator.functions(16)) == 8
 
 
 def test_functions_beyond_the_runs_have_the_moments_of_draws():
