@@ -27,6 +27,7 @@ from ..training.comparison import neighbor_score
 from ..training.costs import covariance_seconds
 from ..training.neighbors import ParametersAlone
 from ..training.rollback import Values
+from ..training.starts import random_rows
 from ..training.strategies import Strategy
 from ..training.timing import NEVER, Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, validated
@@ -43,6 +44,8 @@ _TIMES_OF_OUTPUTS = 3
 """How many times as long as one fit of so many outputs all of it takes."""
 _SCORED_ROWS, _LOSS = 300, 0.5
 """Rows by which parameters are compared, given those near them, and the nats that training loses where it fails."""
+_MOST_CHOICE_ROWS = 100_000
+"""Random rows by which kernels, functions of single inputs and the number of neighbors are chosen, at most."""
 _OF_CELLS = 50
 """Evaluations of the evidence of few cells, after which it gains nothing that other rows would show."""
 
@@ -274,10 +277,12 @@ class RandomFeatureGP(BaseEstimator):
 
         groups = [] if self.encoder_ is None else self.encoder_.encoding_.levels
         kernel = kernel_of_levels(self.kernel if kernel is None else kernel, x.shape[-1], groups)
+        some = slice(None) if len(x) <= _MOST_CHOICE_ROWS else random_rows(len(x), _MOST_CHOICE_ROWS)
+        sample = x[some], y[some]
         with _quiet():
-            parts = chosen_parts(make_parts, kernel, x, y, deadline)
+            parts = chosen_parts(make_parts, kernel, *sample, deadline)
             if weights is None:
-                parts = with_additive_mean(parts, x, y, deadline)
+                parts = with_additive_mean(parts, *sample, deadline)
 
         def complete(proposed: ModelSize) -> ModelSize:
             return self._completed(proposed.of_cells(parts.num_cells), len(x), parts)
@@ -299,7 +304,7 @@ class RandomFeatureGP(BaseEstimator):
                 has_blocks = parts.can_have_blocks(self._usual_width) and self.block_size is not None
                 neighbors = NEIGHBORS[0]
                 if has_blocks and parts.is_tuned and self.num_neighbors == "auto" and num_rows > NUM_EXACT_ROWS:
-                    neighbors = chosen_neighbors(parts, x, y)
+                    neighbors = chosen_neighbors(parts, *sample)
                 size = complete(default_size(num_rows, has_blocks and is_rough(parts.kernel), neighbors))
             model = make(size)
             found = Values(model)
