@@ -8,8 +8,8 @@ import scipy
 import torch
 from torch import Tensor
 
-_FEW_COLUMNS, _LEAF = 12, 32
-"""Up to so many columns a tree finds near rows faster than all distances do; rows of one of its leaves."""
+_FEW_COLUMNS, _LEAF = 8.5, 32
+"""Up to so many columns that count a tree finds near rows faster than all distances do; rows of one of its leaves."""
 _CACHED, _MOST, _ENOUGH = 2**20, 2**23, 64
 """Distances that are held at a time: those that stay in the cache, and more where these are of few points."""
 _SET = 16
@@ -37,6 +37,12 @@ class NearestRows:
         return scipy.spatial.KDTree(self.points.numpy(), _LEAF, compact_nodes=False, balanced_tree=False)
 
     @functools.cached_property
+    def _has_few_columns(self) -> bool:
+        r"""Whether few columns tell distances: of deviations s, as many as :math:`(\sum_k s_k)^2 / \sum_k s_k^2`."""
+        spread = self.points.std(0, correction=0)
+        return bool(spread.sum().square() <= _FEW_COLUMNS * spread.square().sum())
+
+    @functools.cached_property
     def _rounded(self) -> tuple[Tensor, Tensor]:
         """The points less their mean in float32, and half of their squared norms."""
         rounded = (self.points - self.points.mean(0)).float()
@@ -47,12 +53,14 @@ class NearestRows:
 
         :param slack: a tree may return rows that are farther by so much of the distance, which saves most of the time.
         """
-        if self.points.shape[-1] <= _FEW_COLUMNS:
+        if self._has_few_columns:
             return torch.from_numpy(self.tree.query(points.numpy(), count, eps=slack)[1]).reshape(len(points), count)
         rows, half = self._rounded
         others = (points - self.points.mean(0)).float()
         chunks = others.split(max(_CACHED // len(rows), min(_ENOUGH, _MOST // len(rows)), 1))
-        return torch.cat([_smallest(torch.addmm(half, c, rows.mT, alpha=-1.0), count) for c in chunks])
+        held = half.new_empty(len(chunks[0]), len(rows))  # once: new ones for every chunk would leave holes in memory
+        products = (torch.addmm(half, c, rows.mT, alpha=-1.0, out=held[: len(c)]) for c in chunks)
+        return torch.cat([_smallest(values, count) for values in products])
 
 
 def _smallest(values: Tensor, count: int) -> Tensor:

@@ -25,6 +25,7 @@ from ..models import WeightSpaceGP
 from ..training import Neighbors, fit
 from ..training.costs import covariance_seconds
 from ..training.neighbors import ParametersAlone
+from ..training.starts import random_rows
 from ..training.strategies import Strategy
 from ..training.timing import NEVER, Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, validated
@@ -41,6 +42,8 @@ _SECONDS_OF_NEAR_ROWS, _SHARE_OF_NEAR_ROWS = 1e-5, 0.4
 """What it takes to look whether near rows need no features, for each row, and the part of a time limit for that."""
 _TIMES_OF_OUTPUTS = 3
 """How many times as long as one fit of so many outputs all of it takes."""
+_MOST_CHOICE_ROWS = 100_000
+"""Random rows by which kernels, functions of single inputs and the number of neighbors are chosen, at most."""
 _OF_CELLS = 50
 """Evaluations of the evidence of few cells, after which it gains nothing that other rows would show."""
 
@@ -272,10 +275,12 @@ class RandomFeatureGP(BaseEstimator):
 
         groups = [] if self.encoder_ is None else self.encoder_.encoding_.levels
         kernel = kernel_of_levels(self.kernel if kernel is None else kernel, x.shape[-1], groups)
+        some = slice(None) if len(x) <= _MOST_CHOICE_ROWS else random_rows(len(x), _MOST_CHOICE_ROWS)
+        sample = x[some], y[some]
         with _quiet():
-            parts = chosen_parts(make_parts, kernel, x, y, deadline)
+            parts = chosen_parts(make_parts, kernel, *sample, deadline)
             if weights is None:
-                parts = with_additive_mean(parts, x, y, deadline)
+                parts = with_additive_mean(parts, *sample, deadline)
 
         def complete(proposed: ModelSize) -> ModelSize:
             return self._completed(proposed.of_cells(parts.num_cells), len(x), parts)
@@ -302,7 +307,7 @@ class RandomFeatureGP(BaseEstimator):
                 size = timed_size(complete, make, x, y, deadline, after, is_slow, parts.num_cells)
                 model = make(size)
             elif size.block_size is not None and parts.is_tuned and self.num_neighbors == "auto":
-                neighbors = chosen_neighbors(parts, x, y)
+                neighbors = chosen_neighbors(parts, *sample)
                 size = complete(default_size(num_rows, has_blocks and is_rough(parts.kernel), neighbors))
                 model = make(size)
             self.fit_summary_ = fit(

@@ -41,9 +41,9 @@ _OF_MAPS = ("matern52", "matern32")
 """What is chosen from with a map: with it the Gaussian kernel is confident where functions are not so smooth."""
 _GAIN_OF_FUNCTIONS, _LOSS_AT_FIRST = 0.02, 0.01
 """The nats that functions of single inputs have to gain, and that they may lose before the kernel is tuned for them."""
-_ROWS_PER_KNOT, _MOST_ROWS, _SECONDS_PER_SQUARE = 5, 100_000, 1e-9
-"""Rows for every knot of these functions, at least; rows of which near ones tell more; and what the functions take, in
-seconds of a row over the square of the number of knots."""
+_ROWS_PER_KNOT, _SECONDS_PER_SQUARE = 5, 1e-9
+"""Rows for every knot of these functions, at least, and what they take, in seconds of a row over the square of the
+number of knots."""
 _NEGLIGIBLE_GAIN = 0.005
 """Nats per target by which another kernel has to be better than the first ones: less is chance."""
 
@@ -102,7 +102,7 @@ def with_additive_mean(parts: Parts, x: Tensor, y: Tensor, deadline: Deadline) -
     held, columns = num_held_out(len(x)), x.shape[-1]
     num_knots = AdditiveMean.most_knots(columns)
     is_one = isinstance(parts.likelihood, GaussianLikelihood) and parts.is_tuned and columns > 1
-    if not is_one or not _ROWS_PER_KNOT * num_knots <= len(x) <= _MOST_ROWS:
+    if not is_one or _ROWS_PER_KNOT * num_knots > len(x):
         return parts
     if not deadline.allows(_SECONDS_PER_SQUARE * len(x) * num_knots**2 / _SHARE_OF_TIME):
         return parts

@@ -77,8 +77,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         GPyTorch kernel of standardized inputs, which is copied. "auto" takes the one of "matern32", "rbf" and
         "matern52" that predicts held-out rows best, see :func:`rfgp.training.compare`, or a Matern kernel with a
         :class:`rfgp.kernels.LinearMap`; for several targets no "rbf", and "matern32" where some are missing. One target
-        of up to 100,000 rows also gets a sum of functions of single inputs as its mean function where held-out rows
-        gain by it; error bars have its variance, which is independent between rows in joint distributions.
+        also gets a sum of functions of single inputs as its mean function where held-out rows gain by it; error bars
+        have its variance, which is independent between rows in joint distributions. Of more than 100,000 rows so many
+        random ones choose.
     :param num_features: "auto" takes every row as a landmark of up to 1,000, which is the exact model, and else 512 or
         1,024, or what the time limit allows.
     :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".

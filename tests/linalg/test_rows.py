@@ -49,6 +49,17 @@ def test_near_rows_are_those_of_the_smallest_distances(columns, monkeypatch):
     assert NearestRows(points).query(points[:3], 1).tolist() == [[0], [1], [2]]
 
 
+@pytest.mark.parametrize(
+    ("spread", "has_tree"), [((1.0,) * 8, True), ((1.0,) * 9, False), ((1.0,) * 5 + (0.02,) * 15, True)]
+)
+def test_a_tree_finds_near_rows_where_few_columns_tell_distances(spread, has_tree):
+    points = normal(200, len(spread))
+    points = points / points.std(0) * torch.tensor(spread)
+    rows, asked = NearestRows(points), points[:7] + 0.01
+    assert torch.equal(rows.query(asked, 4), torch.cdist(asked, points).topk(4, largest=False)[1])
+    assert ("tree" in vars(rows)) is has_tree
+
+
 def test_points_in_units_of_their_scales_lack_columns_that_do_not_count():
     x, scales = normal(6, 3).float(), torch.tensor([2.0, 0.0, 0.5], dtype=torch.float64)
     found = scaled_points(x, scales)

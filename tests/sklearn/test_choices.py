@@ -32,6 +32,25 @@ def test_kernels_are_not_compared_without_rows_or_time(kind):
     assert chosen_parts(lambda name: name, "auto", x, y, deadline) == KERNELS[0]
 
 
+def test_a_kernel_is_chosen_by_some_of_many_rows_and_trained_by_all(monkeypatch):
+    sizes = []
+
+    def chosen(make, kernel, x, y, deadline):
+        sizes.append(len(x))
+        return make(KERNELS[0])._replace(is_tuned=True)
+
+    def counted(parts, x, y, *_):
+        sizes.append(len(y))
+        return parts if len(_) else 64
+
+    monkeypatch.setattr(rfgp.sklearn.base, "_MOST_CHOICE_ROWS", 900)
+    for name, function in (("chosen_parts", chosen), ("with_additive_mean", counted), ("chosen_neighbors", counted)):
+        monkeypatch.setattr(rfgp.sklearn.base, name, function)
+    x = np.random.default_rng(0).normal(size=(1600, 2))
+    model = RandomFeatureGPRegressor(random_state=0, max_evaluations=2).fit(x, np.sin(x[:, 0]))
+    assert sizes == [900, 900, 900] and model.model_.statistics.num_rows == 1600
+
+
 @pytest.mark.parametrize(("is_missing", "most"), [(False, 77), (True, 50)])
 def test_few_cells_take_fewer_evaluations(is_missing, most, monkeypatch):
     def stop(*_, max_evaluations, **__):

@@ -17,6 +17,7 @@ from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures, TableEncoder
+from rfgp.sklearn.frames.columns import most_levels
 from rfgp.study.tables import read
 
 ROWS = 60
@@ -60,6 +61,13 @@ def test_types_of_arrow_are_those_of_numpy():
     table = frame()
     arrow = table.astype({"rooms": "int64[pyarrow]", "day": "timestamp[us][pyarrow]", "note": "string[pyarrow]"})
     assert np.allclose(TableEncoder().fit_transform(arrow), TableEncoder().fit_transform(table))
+
+
+def test_text_of_some_values_has_means_of_targets_where_rows_are_many(monkeypatch):
+    assert most_levels(100_000) == 60 and most_levels(100_001) == 10
+    monkeypatch.setattr("rfgp.sklearn.frames.columns._MANY_ROWS", ROWS - 1)
+    model = RandomFeatureGPRegressor("rbf", random_state=0, average=False, max_evaluations=2).fit(frame(), target())
+    assert model.encoder_.get_feature_names_out().tolist()[-2:] == ["shop: mean of target", "shop: log rows"]
 
 
 @pytest.mark.filterwarnings("ignore:.*predicted better by")

@@ -225,7 +225,7 @@ def _plain_numbers(column: pandas.Series, cells: pandas.Series) -> Cells | None:
 
 def unit_of(cells: pandas.Series) -> str:
     """What stands before or behind the numbers of a column, where it is the same for nearly all of them."""
-    parts = cells.str.extract(_WITH_UNIT, expand=True)
+    parts = _around_numbers(cells)
     units = (parts["before"].fillna("") + parts["behind"].fillna(""))[parts["number"].notna()].value_counts()
     return str(units.index[0]) if len(units) and units.iloc[0] >= _SHARE_OF_UNIT * len(cells) else ""
 
@@ -233,11 +233,17 @@ def unit_of(cells: pandas.Series) -> str:
 def without_unit(cells: pandas.Series, unit: str | None = None) -> pandas.Series:
     """Cells without what stands before or behind numbers, where that is the unit; default: any unit."""
     cells = cells.str.strip()
-    parts = cells.str.extract(_WITH_UNIT, expand=True)
+    parts = _around_numbers(cells)
     is_number = parts["number"].notna()
     if unit is not None:
         is_number &= (parts["before"].fillna("") + parts["behind"].fillna("")).isin([unit, ""])
     return cells.where(~is_number, parts["sign"].fillna("") + parts["number"].fillna(""))
+
+
+def _around_numbers(cells: pandas.Series) -> pandas.DataFrame:
+    """The sign, the digits and what stands around them of every cell, by the different ones; NaN without a number."""
+    places, different = cells.factorize()
+    return different.to_series().str.extract(_WITH_UNIT, expand=True).take(places).set_axis(cells.index)
 
 
 def _date_format(cells: pandas.Series, name: str) -> str:

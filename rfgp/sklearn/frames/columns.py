@@ -17,6 +17,8 @@ MOST_CATEGORIES = 50
 """The largest number of categories with an input each; more of them have the means of their targets."""
 FEWEST_LEVELS, _MOST_LEVELS, _MOST_NUMBERS = 11, 300, 6_000_000
 """A kernel on levels takes so many categories with an input each, and so many numbers of them in all rows."""
+_MANY_ROWS = 100_000
+"""Of more rows the mean of the target in each category is known, and near rows predict by few inputs alone."""
 
 _SHARE_OF_NAMES = 0.5
 """The share of different values in a column of text from which on these are names of rows."""
@@ -151,7 +153,9 @@ def _parts_of_dates(days: Floats) -> dict[str, Floats]:
 
 
 def most_levels(num_rows: int) -> int:
-    """The largest number of categories with an input each, for a kernel on levels."""
+    """The largest number of categories with an input each, for a kernel on levels; few of many rows."""
+    if num_rows > _MANY_ROWS:
+        return FEWEST_LEVELS - 1
     return max(MOST_CATEGORIES, min(_MOST_LEVELS, _MOST_NUMBERS // max(num_rows, 1)))
 
 
