@@ -8,8 +8,9 @@ import scipy
 import torch
 from torch import Tensor
 
-_FEW_COLUMNS, _LEAF = 8.5, 32
-"""Up to so many columns that count a tree finds near rows faster than all distances do; rows of one of its leaves."""
+_FEW_COLUMNS, _FEW_THAT_COUNT, _MANY_ROWS, _LEAF = 12, 8.5, 100_000, 32
+"""Up to so many columns a tree finds near rows faster than all distances do, and up to so many columns that count where
+rows are more; rows of one of its leaves."""
 _CACHED, _MOST, _ENOUGH = 2**20, 2**23, 64
 """Distances that are held at a time: those that stay in the cache, and more where these are of few points."""
 _SET = 16
@@ -38,9 +39,14 @@ class NearestRows:
 
     @functools.cached_property
     def _has_few_columns(self) -> bool:
-        r"""Whether few columns tell distances: of deviations s, as many as :math:`(\sum_k s_k)^2 / \sum_k s_k^2`."""
+        r"""Whether a tree finds near rows, as columns are few, or few of many rows tell distances.
+
+        Columns of deviations s count as :math:`(\sum_k s_k)^2 / \sum_k s_k^2`.
+        """
+        if len(self.points) <= _MANY_ROWS or self.points.shape[-1] <= _FEW_COLUMNS:
+            return self.points.shape[-1] <= _FEW_COLUMNS
         spread = self.points.std(0, correction=0)
-        return bool(spread.sum().square() <= _FEW_COLUMNS * spread.square().sum())
+        return bool(spread.sum().square() <= _FEW_THAT_COUNT * spread.square().sum())
 
     @functools.cached_property
     def _rounded(self) -> tuple[Tensor, Tensor]:

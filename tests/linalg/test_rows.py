@@ -49,10 +49,16 @@ def test_near_rows_are_those_of_the_smallest_distances(columns, monkeypatch):
     assert NearestRows(points).query(points[:3], 1).tolist() == [[0], [1], [2]]
 
 
+FEW_OF_MANY = (1.0,) * 5 + (0.02,) * 15
+
+
 @pytest.mark.parametrize(
-    ("spread", "has_tree"), [((1.0,) * 8, True), ((1.0,) * 9, False), ((1.0,) * 5 + (0.02,) * 15, True)]
+    ("spread", "many", "has_tree"),
+    [((1.0,) * 12, 100, True), ((1.0,) * 13, 100, False), (FEW_OF_MANY, 100, True), (FEW_OF_MANY, 300, False)],
 )
-def test_a_tree_finds_near_rows_where_few_columns_tell_distances(spread, has_tree):
+def test_a_tree_finds_near_rows_where_few_columns_tell_distances(spread, many, has_tree, monkeypatch):
+    """Of few rows all distances are quick, and exact where a tree that is allowed some slack is not."""
+    monkeypatch.setattr("rfgp.linalg.nearest._MANY_ROWS", many)
     points = normal(200, len(spread))
     points = points / points.std(0) * torch.tensor(spread)
     rows, asked = NearestRows(points), points[:7] + 0.01
