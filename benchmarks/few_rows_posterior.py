@@ -79,7 +79,8 @@ def beside_monte_carlo(x: np.ndarray, y: np.ndarray, new: np.ndarray, count: int
         TableRows(InputScale(inputs, "values"), inputs), ColumnScale(targets, is_transformed=True), targets
     )
     began = time.process_time()
-    member.learn(DRAWS, PROPOSALS)
+    member.learn()
+    member.draw(DRAWS, PROPOSALS)
     seconds = time.process_time() - began
     kernel = TableKernel(member.rows.x, member.y[:, 0], member.rows.fixed, member.has_lengthscales)
     began = time.process_time()

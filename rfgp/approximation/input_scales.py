@@ -24,16 +24,18 @@ def input_scales(kernel: Kernel, x: Tensor) -> Tensor:
     """
     if any(isinstance(part, InputTransformKernel) for part in kernel.modules()):
         return _root(_mean_metric(kernel, x.detach()[:: max(1, len(x) // _SAMPLE)].double()))
-    spread = x.detach().double().std(0, correction=0)
-    units = torch.full_like(spread, float("inf"))
-    is_seen = torch.zeros_like(spread, dtype=torch.bool)
+    units = torch.full_like(x[0], float("inf"), dtype=torch.float64)
+    is_seen = torch.zeros_like(units, dtype=torch.bool)
     for leaf, (columns,) in leaves(kernel, torch.arange(x.shape[-1], device=x.device).unsqueeze(0)):
         is_seen[columns] = True
         lengths = leaf.lengthscale.detach().flatten(0, -2).amin(0).to(units) if _has_lengths(leaf) else units[:0]
         if len(lengths) in (1, len(columns)):
             units[columns] = torch.minimum(units[columns], lengths.expand(len(columns)))
-    is_open = is_seen & units.isinf() & (spread > 0)
-    return 1.0 / torch.where(is_open, spread, units)
+    is_open = is_seen & units.isinf()
+    if bool(is_open.any()):
+        spread = x.detach().double().std(0, correction=0)
+        units = torch.where(is_open & (spread > 0), spread, units)
+    return 1.0 / units
 
 
 @torch.enable_grad()

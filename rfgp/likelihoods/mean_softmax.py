@@ -12,8 +12,8 @@ _STEP, _TAIL, _BELOW, _ABOVE = 0.75, 5.0, 3.0, 14.0
 """Steps of both sums, standard deviations of normals that count, and how far Gumbel variables are followed."""
 _LARGEST_POWER = 80.0
 """Of e, beyond which a Gumbel variable has no probability."""
-_ENTRIES = 2**22
-"""Values that are held at a time."""
+_ROWS, _ENTRIES = 256, 2**15
+"""Rows of about the same deviations, and values that are held at a time: they stay in the cache of a processor."""
 
 
 def mean_softmax(mean: Tensor, deviation: Tensor) -> Tensor:
@@ -31,12 +31,21 @@ def mean_softmax(mean: Tensor, deviation: Tensor) -> Tensor:
     """
     if not mean.numel():
         return torch.zeros_like(mean)
+    order = deviation.amax(-1).argsort()
+    parts = zip(mean[order].split(_ROWS), deviation[order].split(_ROWS), strict=True)
+    found = torch.empty_like(mean)
+    found[order] = torch.cat([_of_like_rows(*part) for part in parts])
+    return found
+
+
+def _of_like_rows(mean: Tensor, deviation: Tensor) -> Tensor:
+    """The same of rows (n, C) with about the same deviations, which take as many steps as the largest of them does."""
     largest = float(deviation.max())
     inner = 2 * math.ceil(_TAIL * max(1.0, largest / _STEP)) + 1
     low = (mean - _TAIL * deviation).amax(-1, keepdim=True) - _BELOW
     width = float(((mean + _TAIL * deviation).amax(-1, keepdim=True) - low).max()) + _ABOVE
     outer = math.ceil(width / _STEP) + 1
-    rows = max(1, _ENTRIES // (mean.shape[-1] * outer * 4))
+    rows = max(1, _ENTRIES // (mean.shape[-1] * outer))
     points = torch.linspace(-_TAIL, _TAIL, inner).to(mean)
     weights = torch.softmax(-0.5 * points.square(), dim=-1)
     steps = _STEP * torch.arange(outer).to(mean)

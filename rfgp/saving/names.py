@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 _ROOMS = ("approximation", "averaging", "features", "functionals", "inference", "kernels", "likelihoods", "models")
-_FOLDERS = ("sklearn.frames", "study.tables")
+_FOLDERS = ("linalg.nearest", "sklearn.frames", "sklearn.near_predictions", "study.tables")
 _CLASSES = (
     *(f"rfgp.{name}" for name in (*_ROOMS, *_FOLDERS)),
     "gpytorch",

@@ -42,8 +42,9 @@ _SECONDS_OF_NEAR_ROWS, _SHARE_OF_NEAR_ROWS = 1e-5, 0.4
 """What it takes to look whether near rows need no features, for each row, and the part of a time limit for that."""
 _TIMES_OF_OUTPUTS = 3
 """How many times as long as one fit of so many outputs all of it takes."""
-_MOST_CHOICE_ROWS = 100_000
-"""Random rows by which kernels, functions of single inputs and the number of neighbors are chosen, at most."""
+_MOST_CHOICE_ROWS, _MOST_CHOICE_CELLS = 100_000, 16_000_000
+"""Random rows by which kernels, functions of single inputs and the number of neighbors are chosen, at most, and cells:
+20,000 rows of pictures."""
 _OF_CELLS = 50
 """Evaluations of the evidence of few cells, after which it gains nothing that other rows would show."""
 
@@ -99,7 +100,7 @@ class RandomFeatureGP(BaseEstimator):
     @property
     def model_(self) -> Any:
         """The fitted model; rows that predict without its features are given to it when it is first asked for."""
-        if "_model" not in vars(self):
+        if not self._is_fitted:
             raise AttributeError(f"expected a fitted {type(self).__name__}, got one without data; call fit first")
         waiting = self._waiting
         if waiting is not None:
@@ -114,6 +115,17 @@ class RandomFeatureGP(BaseEstimator):
         self._model, self._waiting = model, None
 
     @property
+    def learned_(self) -> Any:
+        """The model as it is: with parameters alone where near rows predict and ``model_`` has not been asked for."""
+        check_is_fitted(self)
+        return self._model
+
+    @property
+    def _is_fitted(self) -> bool:
+        """Whether there is a model, which this does not condition."""
+        return "_model" in vars(self)
+
+    @property
     def log_marginal_likelihood_value_(self) -> float:
         """The log evidence of the training data."""
         check_is_fitted(self)
@@ -122,7 +134,7 @@ class RandomFeatureGP(BaseEstimator):
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Add rows (N, d); the first call is ``fit``, whose scales, parameters, features and calibration stay."""
-        if not hasattr(self, "model_"):
+        if not self._is_fitted:
             return self.fit(X, y, sample_weight)
         inputs, targets, weights = self._rows(X, y, sample_weight, is_first=False)
         if not len(inputs):
@@ -275,7 +287,8 @@ class RandomFeatureGP(BaseEstimator):
 
         groups = [] if self.encoder_ is None else self.encoder_.encoding_.levels
         kernel = kernel_of_levels(self.kernel if kernel is None else kernel, x.shape[-1], groups)
-        some = slice(None) if len(x) <= _MOST_CHOICE_ROWS else random_rows(len(x), _MOST_CHOICE_ROWS)
+        most = min(_MOST_CHOICE_ROWS, _MOST_CHOICE_CELLS // x.shape[-1])
+        some = slice(None) if len(x) <= most else random_rows(len(x), most)
         sample = x[some], y[some]
         with _quiet():
             parts = chosen_parts(make_parts, kernel, *sample, deadline)
@@ -298,8 +311,9 @@ class RandomFeatureGP(BaseEstimator):
             size = complete(default_size(num_rows, has_blocks and is_rough(parts.kernel)))
             model = make(size)
             strategy: str | Strategy = self.strategy
-            if self._may_do_without_features(size, parts, x, deadline) and needs_no_features(model, x, y, weights):
-                strategy = ParametersAlone(initialize=False)
+            is_open = self._may_do_without_features(size, parts, x, weights, deadline)
+            if is_open and (parts.num_classes > 1 or needs_no_features(model, x, y, weights)):
+                strategy = ParametersAlone(initialize=not parts.is_tuned)
                 size = size._replace(training_seconds=deadline.earlier(after).limit)
             elif deadline.is_set:
                 self._warn_of_outputs(covariance_seconds(y))
@@ -332,13 +346,22 @@ class RandomFeatureGP(BaseEstimator):
                 stacklevel=4,
             )
 
-    def _may_do_without_features(self, size: ModelSize, parts: Parts, x: Tensor, deadline: Deadline) -> bool:
-        """Whether near rows may predict alone: with learned parameters of one target, and where nothing else is set."""
+    def _may_do_without_features(
+        self, size: ModelSize, parts: Parts, x: Tensor, weights: Tensor | None, deadline: Deadline
+    ) -> bool:
+        """Whether near rows may predict alone, where nothing else is set.
+
+        They predict one target that can have blocks too, with learned parameters, or classes without weights, also
+        where time is too short to learn parameters before.
+        """
         is_open = (self.num_features, self.block_size, self.num_neighbors) == ("auto", "auto", "auto")
+        if not is_open or self.strategy != "auto" or self._method != "landmarks" or len(x) <= NUM_EXACT_ROWS:
+            return False
+        if parts.num_classes > 1:
+            return weights is None and (parts.is_tuned or deadline.is_set)
+        is_one = isinstance(parts.likelihood, GaussianLikelihood) and size.block_size is not None
         has_time = deadline.allows(_SECONDS_OF_NEAR_ROWS * len(x) / _SHARE_OF_NEAR_ROWS)
-        is_one = isinstance(parts.likelihood, GaussianLikelihood)
-        may_be = is_one and parts.is_tuned and is_open and self.strategy == "auto" and size.block_size is not None
-        return may_be and len(x) > NUM_EXACT_ROWS and has_time
+        return is_one and parts.is_tuned and has_time
 
     def _strategy(self, model: WeightSpaceGP, y: Tensor, is_tuned: bool) -> str | Strategy:
         """From what parameters are found: little data where it tells as much."""

@@ -23,6 +23,7 @@ from ..averaging import AveragedGPClassifier
 from ..likelihoods import DirichletClassificationLikelihood
 from ..likelihoods.dirichlet import dirichlet_targets
 from ..models import LaplaceGP, WeightSpaceGP
+from ..training import timing
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, drawn_seed
@@ -39,8 +40,10 @@ from .labels import (
     better_model,
     laplace_targets,
     log_class_probabilities,
+    near_or_features,
 )
 from .model_size import DEFAULT_BLOCK_SIZE, left_out_seconds
+from .near_predictions import OwnLabels
 from .phases import phases
 from .row_weights import present, row_weights, with_class_weights
 from .scaling import input_scaler, num_lengthscales
@@ -78,7 +81,9 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     :param num_features: landmarks, or features of ``method``; "auto" goes by the number of rows.
     :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks.
     :param block_size: how many near rows share what the landmarks leave over; None for none.
-    :param num_neighbors: how many of the nearest training rows a prediction uses; None for those of its block.
+    :param num_neighbors: how many of the nearest training rows a prediction uses; None for those of its block. Where
+        neither features nor blocks are set, "auto" predicts by the exact kernel and the labels of the 64 rows nearest
+        to each new one if that is as good for held-out rows as landmarks with blocks are, or in a limited time.
     :param strategy: from what parameters are learned; "auto" takes near rows.
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters.
@@ -96,9 +101,11 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     :raises ValueError: at ``fit``, for bad parameters or data.
 
     After ``fit`` there are ``classes_``, ``model_`` (a :class:`rfgp.averaging.AveragedGPClassifier`,
-    :class:`rfgp.WeightSpaceGP` or :class:`rfgp.models.LaplaceGP` of standardized rows), ``fit_summary_`` of the latter
-    two, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen rows, of "model", "frequencies" and
-    "linear"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the transformed labels or of the labels.
+    :class:`rfgp.WeightSpaceGP` or :class:`rfgp.models.LaplaceGP` of standardized rows; where near rows predict alone,
+    its features see the rows when it is first asked for), ``near_`` (these rows, or None), ``fit_summary_`` of the
+    latter two, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen rows, of "model",
+    "frequencies" and "linear"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the transformed labels or of
+    the labels.
 
     Source: Milios et al., Dirichlet-based Gaussian processes for large-scale calibrated classification, 2018.
 
@@ -115,6 +122,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
     model_: Any
     rows_: tuple[Tensor, Tensor] | None
+    near_: OwnLabels | None = None
+    """The rows near new ones, where these predict in place of the features of the model."""
 
     def __init__(
         self,
@@ -171,7 +180,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
         :param classes: all classes that will ever come, in the first call; default: those in its labels.
         """
-        if hasattr(self, "model_"):
+        if self._is_fitted:
             return super().partial_fit(X, y, sample_weight)
         with all_or_nothing(self):
             return self._learn(X, y, classes, sample_weight, has_more_rows=True)
@@ -181,7 +190,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._inputs(X)
         if self.fallback_ is not None:
             return _normalized(self.fallback_.predict(x.numpy()))
-        return self._calibrated(log_class_probabilities(self.model_, x))
+        near = self.near_
+        return self._calibrated(log_class_probabilities(self._model if near else self.model_, x, near))
 
     def _calibrated(self, logs: Floats) -> Floats:
         """The calibrated probabilities of classes from their logs (N, C)."""
@@ -203,14 +213,19 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         """
         checks.choice("method", method, ("predict", "predict_proba"))
         check_is_fitted(self)
-        if isinstance(self.model_, LaplaceGP):
+        near = self.near_
+        if near is None and isinstance(self.model_, LaplaceGP):
             raise ValueError(
                 "expected a model of Dirichlet targets to leave out rows without a refit, got a LaplaceGP, which "
                 "predicts these labels better; use sklearn.model_selection.cross_val_predict, which refits"
             )
-        if isinstance(self.model_, AveragedGPClassifier):
+        if near is not None:
+            _, _, folds, _ = self._fitted_rows(X, y, cv, groups, sample_weight)
+            mean, variance = near.left_out(folds)
+            probabilities: Floats = self._calibrated(log_probabilities(mean.mT, variance.mT))
+        elif isinstance(self.model_, AveragedGPClassifier):
             x, codes, folds, _ = self._fitted_rows(X, y, cv, groups, sample_weight)
-            probabilities: Floats = self.model_.leave_group_out(x, codes, folds).probs.numpy()
+            probabilities = self.model_.leave_group_out(x, codes, folds).probs.numpy()
         else:
             left_out, _ = self._left_out(X, y, cv, groups, sample_weight)
             probabilities = self._calibrated(log_probabilities(left_out.mean, left_out.latent_variance))
@@ -289,7 +304,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             bar.begin("parameters")
             self.model_ = AveragedGPClassifier(x, codes)
             bar.begin("calibration")
-            self.temperature_, self.rows_, comparison = 1.0, None, self._comparison(True)
+            self.temperature_, self.rows_, self.near_ = 1.0, None, None
+            comparison = self._comparison(True)
             comparison.on_left_out(rows, -self.model_.leave_one_out(x, codes).log_prob(codes).numpy())
             self._compare(comparison, rows)
 
@@ -299,7 +315,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         rows = LabeledRows(x.numpy(), codes.numpy(), weights)
         make_parts = functools.partial(_parts, num_lengthscales(self.x_scaler_), len(every), seed)
         own, train, held = as_tensor(weights), *_split(codes, seed)
-        seconds = linear_seconds(len(train), x.shape[-1], len(every))
+        seconds, began = linear_seconds(len(train), x.shape[-1], len(every)), timing.clock()
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
             of_rows = None if own is None else own[train]
@@ -309,12 +325,15 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 _weigh_means(model, codes[train], of_rows)
                 model.condition(x[train], codes[train], weights=of_rows)
             bar.begin("calibration")
-            comparison = self._comparison(deadline.allows(seconds))
-            self.temperature_ = 1.0
+            comparison, is_near = self._comparison(deadline.allows(seconds)), model.conditioned is None
+            self.temperature_, self.near_ = 1.0, None
             if len(held):
-                unseen = rows.take(held.numpy())
-                logs = choose_alpha(model, x[held], unseen, deadline.earlier(seconds))
-                best = LabelModel.scored(model, logs, unseen, self.fit_summary_)
+                unseen, summary, until = rows.take(held.numpy()), self.fit_summary_, deadline.earlier(seconds)
+                if is_near:
+                    unseen_rows, needed = (x[held], unseen, until), timing.clock() - began
+                    best = near_or_features(model, summary, x[train], codes[train], *unseen_rows, needed)
+                else:
+                    best = LabelModel.scored(model, choose_alpha(model, x[held], unseen, until), unseen, summary)
                 if own is None and self._may_take_laplace(codes[train], best.loss):
                     options, kernel = self._laplace_options(seed), model.covar_module.exact_kernel
                     best = better_model(best, kernel, x[train], codes[train], x[held], unseen, options, deadline)
@@ -322,15 +341,19 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 losses = class_losses(unseen, tempered(best.logs, best.power))
                 comparison.on_held_out(rows.take(train.numpy()), unseen, losses)
                 bar.begin("all rows")
+                is_near = best.near is not None
                 self.model_, self.rows_ = model, (x[train], codes[train])
-                self._update(x[held], codes[held], None if own is None else own[held])
-            seconds = math.inf if isinstance(model, LaplaceGP) else left_out_seconds(model, len(x))
+                if not is_near:
+                    self._update(x[held], codes[held], None if own is None else own[held])
+            seconds = math.inf if is_near or isinstance(model, LaplaceGP) else left_out_seconds(model, len(x))
             if len(held) < _ENOUGH_TO_TELL and deadline.allows(seconds) and seconds < _LEFT_OUT_SECONDS:
                 left_out = model.leave_one_out(x, codes, weights=own)
                 logs = tempered(log_probabilities(left_out.mean, left_out.latent_variance), 1.0 / self.temperature_)
                 comparison.on_left_out(rows, class_losses(rows, logs))
             self._compare(comparison, rows)
-        self.model_ = model
+            self.model_ = model
+            if is_near:
+                self.near_, self.rows_, self._waiting = OwnLabels(model, x, codes), None, (x, codes, None)
 
     def _may_take_laplace(self, codes: Tensor, loss: float) -> bool:
         """Whether another likelihood may predict better: of few classes, all of which occur and are hard to tell."""
@@ -347,6 +370,16 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         """Add rows to the model; one by Laplace's approximation without blocks is fitted to all, from its mode."""
+        near = self.near_
+        if near is not None and weights is None:
+            rows = torch.cat([near.x, x]), torch.cat([near.labels, targets])
+            if self._waiting is None:
+                self._model.update(x, targets)
+            else:
+                self._waiting = (*rows, None)
+            self.near_ = OwnLabels(self._model, *rows)
+            return
+        self.near_ = None
         model: Any = self.model_
         if isinstance(model, AveragedGPClassifier):
             self._update_average(model, x, targets, weights)

@@ -1,4 +1,4 @@
-"""Models of labels by Laplace's approximation: a Bernoulli likelihood for two classes, a softmax for a few."""
+"""Which model predicts labels: near rows or features of Dirichlet classes, or Laplace's approximation of a few."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from torch import Tensor
 
 from ..approximation.entry import approximate
 from ..averaging import AveragedGPClassifier
-from ..models import LaplaceGP
+from ..models import LaplaceGP, WeightSpaceGP
 from ..models.laplace.class_probabilities import class_probabilities
 from ..training import FitSummary, fit
 from ..training.exact_stages import Subset
+from ..training.starts import random_rows
 from ..training.strategies import Evidence, Strategy
 from ..training.timing import Deadline
 from .arrays import Floats
-from .calibration import choose_power, log_probabilities, tempered
+from .calibration import choose_alpha, choose_power, log_probabilities, tempered
 from .comparison import LabeledRows, class_losses
 from .latent import latent_moments
+from .near_predictions import OwnLabels
 
 MOST_CLASSES = 5
 """A softmax of more classes costs too much."""
@@ -35,22 +37,27 @@ _EVALUATIONS, _TUNED_ROWS, _TUNED_WIDTH = 24, 1000, 128
 _OUTPUTSCALE, _LENGTHSCALE, _ENOUGH_ROWS = 2.0, 1.5, 4000
 _SMALLEST = 1e-12
 _SHARE_OF_TIME = 0.5
+_COMPARED_ROWS, _GAIN_OF_FEATURES = 10_000, 0.003
+"""Rows of which near ones and features are compared, and the nats that features have to gain: they take longer."""
 
 
 class LabelModel(NamedTuple):
-    """A model, what it says of rows that it has not seen, and how it was trained."""
+    """A model, what it says of rows that it has not seen, how it was trained, and near rows that predict for it."""
 
     model: Any
     logs: Floats
     power: float
     loss: float
     summary: FitSummary
+    near: OwnLabels | None = None
 
     @classmethod
-    def scored(cls, model: Any, logs: Floats, held: LabeledRows, summary: FitSummary) -> LabelModel:
+    def scored(
+        cls, model: Any, logs: Floats, held: LabeledRows, summary: FitSummary, near: OwnLabels | None = None
+    ) -> LabelModel:
         """With the power of its probabilities that held-out rows are most probable with, and their loss then."""
         power = choose_power(held, logs)
-        return cls(model, logs, power, float(class_losses(held, tempered(logs, power)).mean()), summary)
+        return cls(model, logs, power, float(class_losses(held, tempered(logs, power)).mean()), summary, near)
 
 
 class LaplaceOptions(NamedTuple):
@@ -62,6 +69,43 @@ class LaplaceOptions(NamedTuple):
     block_size: int | None
     limit: int
     seed: int
+
+
+def near_or_features(
+    model: WeightSpaceGP,
+    summary: FitSummary,
+    x: Tensor,
+    codes: Tensor,
+    x_held: Tensor,
+    held: LabeledRows,
+    deadline: Deadline,
+    seconds: float,
+) -> LabelModel:
+    """The predictions of near rows, or those of features and blocks where these are better on held-out rows.
+
+    Up to 10,000 random rows tell which of the two are. Features of classes that cannot have blocks take too long.
+
+    :param model: a model of Dirichlet classes with learned parameters, which is not conditioned.
+    :param seconds: what is left of the time limit at least where features are tried.
+    """
+
+    def of_rows(some: Tensor) -> LabelModel:
+        near = OwnLabels(model, x[some], codes[some])
+        return LabelModel.scored(model, log_class_probabilities(model, x_held, near), held, summary, near)
+
+    def of_features(some: Tensor) -> LabelModel:
+        other = copy.deepcopy(model)
+        other.condition(x[some], codes[some])
+        return LabelModel.scored(other, choose_alpha(other, x_held, held, deadline), held, summary)
+
+    every, some = torch.arange(len(x)), random_rows(len(x), _COMPARED_ROWS)
+    best = of_rows(every)
+    if model.block_size is None or not deadline.allows(seconds):
+        return best
+    near, features = of_rows(some) if len(some) < len(x) else best, of_features(some)
+    if features.loss > near.loss - _GAIN_OF_FEATURES:
+        return best
+    return of_features(every) if len(some) < len(x) else features
 
 
 def better_model(
@@ -167,8 +211,14 @@ def laplace_targets(model: LaplaceGP, codes: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def log_class_probabilities(model: Any, x: Tensor) -> Floats:
-    """The log probabilities (N, C) of classes at standardized inputs (N, d), before the temperature."""
+def log_class_probabilities(model: Any, x: Tensor, near: OwnLabels | None = None) -> Floats:
+    """The log probabilities (N, C) of classes at standardized inputs (N, d), before the temperature.
+
+    :param near: what predicts in place of the features of the model.
+    """
+    if near is not None:
+        mean, variance = near(x)
+        return log_probabilities(mean.mT, variance.mT)
     if isinstance(model, AveragedGPClassifier):
         of_average: Floats = model.predictive(x).logits.numpy()
         return of_average

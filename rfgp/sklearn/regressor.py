@@ -111,7 +111,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :raises ValueError: at ``fit``, for bad parameters or data.
 
     After ``fit`` there are ``model_`` (the :class:`rfgp.WeightSpaceGP` or :class:`rfgp.averaging.AveragedGP`, of
-    standardized rows; where near rows predict alone, its features see the rows when it is first asked for),
+    standardized rows; where near rows predict alone, its features see the rows when it is first asked for), ``near_``
+    (these rows, or None),
     ``fit_summary_`` of the former, ``x_scaler_``, ``y_scaler_``, ``comparison_`` (mean negative log densities of unseen
     standardized targets, of "model", "constant" and "linear"), ``fallback_`` (what predicts in place of the model, or
     None), ``gap_noise_`` (the noise variance of rows with marked missing cells over that of others, learned for one
@@ -202,7 +203,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         ten rows, or a target that does not vary, tell no scales: they are fitted again with those that come, until
         there are scales or more than 1,000 rows.
         """
-        if not hasattr(self, "model_"):
+        if not self._is_fitted:
             return self._learn(X, y, sample_weight, has_more_rows=True)
         first = self._first_rows
         if first is None:
@@ -220,8 +221,15 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return self._learn(*rows, has_more_rows=self._has_more_rows)
 
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
+        if self._near is not None and self._waiting is not None:
+            old, new = self._waiting, (x, targets, self._with_gaps(x, weights))
+            both = None if old[2] is None and new[2] is None else torch.cat([_precisions(old), _precisions(new)])
+            self._waiting = torch.cat([old[0], x]), torch.cat([old[1], targets]), both
+            self._near = self._near_rows_of(rows_of(self._model, *self._waiting))
+            self._num_observed = self._num_observed + len(x)
+            return
         self._near = None
-        averaged = self.model_ if isinstance(self.model_, AveragedGP) else None
+        averaged = self._model if isinstance(self._model, AveragedGP) else None
         total = 0 if averaged is None else len(averaged.y) + len(x)
         if averaged is not None and weights is None and total <= MOST_AVERAGED:
             averaged.update(x, targets)
@@ -354,7 +362,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             losses = observed_means(_columns(-model.left_out_log_density.numpy()), rows.y)
             comparison.on_left_out(rows, losses)
             self._compare(comparison, rows)
-        self.model_ = model
+        self.model_, self._near, self._predicts_by = model, None, "features"
 
     def _has_gaps(self, x: Tensor) -> Tensor:
         """Whether marked cells are missing in the rows of standardized inputs (N, d), (N,)."""
@@ -491,7 +499,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         if self.fallback_ is not None or isinstance(self._model, StudentModels):
             observed = self._observed(x)
             return _columns(observed.mean.numpy()), _columns(observed.variance.numpy())
-        near = None if self._predicts_by == "features" else self._near_rows
+        near = self.near_
         model = self.model_ if near is None else self._model
         mean, variance = latent_moments(model, x, has_variance, near)
         if has_variance:
@@ -499,8 +507,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return mean.numpy(), variance.numpy()
 
     @property
-    def _near_rows(self) -> SharedRows | OwnRows:
-        """The rows by which new ones are predicted without features."""
+    def near_(self) -> SharedRows | OwnRows | None:
+        """The rows by which new ones are predicted without features; None where features predict."""
+        if self._predicts_by == "features":
+            return None
         rows = self._near  # another thread may add rows meanwhile
         if rows is None:
             rows = self._near = self._near_rows_of(conditioned_rows(self.model_))
@@ -622,6 +632,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 def _columns(values: Floats) -> Floats:
     """Values (N,) or (N, T) of one or several targets as (N, T)."""
     return values.reshape(len(values), -1)
+
+
+def _precisions(rows: tuple[Tensor, Tensor, Tensor | None]) -> Tensor:
+    """The weights (N,) of rows."""
+    x, _, weights = rows
+    return x.new_ones(len(x)) if weights is None else weights.to(x)
 
 
 def _tells_no_scale(columns: Floats) -> bool:

@@ -7,12 +7,10 @@ from collections.abc import Mapping
 from torch import Tensor
 
 from .._support import checks
-from ..approximation.input_scales import input_scales
-from ..linalg.nearest import scaled_points
 from ..models import WeightSpaceGP
 from .composite_likelihood import CompositeLikelihood, Observations
 from .grid_comparison import compare_on_grid
-from .near_rows import NearRows, near_groups, searches
+from .near_rows import NearRows
 from .neighbors import NeighborObjective
 from .rollback import Rollback
 from .session import Training
@@ -95,7 +93,7 @@ def compare(
         for tuning in tunings.values():
             tuning.write()
         held = min((tuning.held for tuning in tunings.values()), key=len)
-        scores = {name: _score(tuning.observations, held, _NEIGHBORS) for name, tuning in tunings.items()}
+        scores = {name: _score(tuning.observations, tuning.near, held, _NEIGHBORS) for name, tuning in tunings.items()}
     except BaseException:
         for rollback in before:
             rollback.restore()
@@ -138,10 +136,9 @@ def neighbor_score(
     wanted = checks.positive_integer("num_neighbors", num_neighbors)
     count = checks.positive_integer("num_rows", num_rows)
     observations = NeighborObjective(model, x, y, noise).observations(initialize=False)
-    return _score(observations, random_rows(len(x), count).to(x.device), wanted)
+    return _score(observations, NearRows(x), random_rows(len(x), count).to(x.device), wanted)
 
 
-def _score(observations: Observations, rows: Tensor, num_neighbors: int) -> float:
-    points = scaled_points(observations.x, input_scales(observations.kernel, observations.x))
-    groups = near_groups(searches(points), rows, num_neighbors)
+def _score(observations: Observations, near: NearRows, rows: Tensor, num_neighbors: int) -> float:
+    groups = near.nearest(observations.kernel, rows, num_neighbors, slack=0.0)
     return CompositeLikelihood(observations, groups, targets=1).score()

@@ -46,10 +46,13 @@ class NearRows:
         self._found = [*self._found[1 - _KEPT :], (rows, size, groups)]
         return groups
 
-    def nearest(self, kernel: Kernel, rows: Tensor, size: int) -> Tensor:
-        """The same on one scale."""
+    def nearest(self, kernel: Kernel, rows: Tensor, size: int, slack: float = _SLACK) -> Tensor:
+        """The same on one scale.
+
+        :param slack: see :meth:`NearestRows.query`.
+        """
         self._scale_by(kernel)
-        return near_groups(self._searches[:1], rows, size, _SLACK)
+        return near_groups(self._searches[:1], rows, size, slack)
 
     def _scale_by(self, kernel: Kernel) -> None:
         """Measure distances in units of the lengthscales."""

@@ -1,12 +1,20 @@
 """New rows are predicted from those near them as dense algebra does."""
 
+import pickle
+
 import gpytorch
+import numpy as np
 import pytest
 import torch
 
 import rfgp
 from rfgp.inference.local import SharedRows
-from rfgp.sklearn.near_predictions import needs_no_features, own_rows
+from rfgp.likelihoods.dirichlet import dirichlet_targets
+from rfgp.sklearn import RandomFeatureGPClassifier
+from rfgp.sklearn.calibration import log_probabilities
+from rfgp.sklearn.folds import fold_labels
+from rfgp.sklearn.model_size import ModelSize
+from rfgp.sklearn.near_predictions import OwnLabels, needs_no_features, own_rows
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -64,3 +72,109 @@ def test_many_rows_need_no_features_for_what_noise_hides(monkeypatch):
     assert not needs_no_features(model, x, x[:, 0], None)
     monkeypatch.setattr("rfgp.sklearn.near_predictions._MANY_ROWS", 400)
     assert needs_no_features(model, x, x[:, 0], None)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("profile", [gpytorch.kernels.MaternKernel(1.5), gpytorch.kernels.PolynomialKernel(2)])
+def test_each_point_is_predicted_from_the_labels_nearest_to_it(profile):
+    profile = profile.double()
+    generator = torch.Generator().manual_seed(0)
+    x, points = (torch.rand(count, 2, generator=generator) for count in (100, 70))
+    labels, exact = torch.randint(3, (100,), generator=generator), gpytorch.kernels.ScaleKernel(profile)
+    kernel = rfgp.approximate(exact, 8, method="landmarks", train_inputs=x, seed=0)
+    mean = gpytorch.means.ConstantMean(batch_shape=torch.Size([3]))
+    mean.initialize(constant=torch.tensor([-2.0, -1.0, 0.5]))
+    likelihood = rfgp.likelihoods.DirichletClassificationLikelihood(num_classes=3, alpha_epsilon=0.05)
+    rows = OwnLabels(rfgp.WeightSpaceGP(kernel, likelihood, mean), x, labels)
+    means, variances = rows(points)
+    values = dirichlet_targets(0.05)
+    for point, found_means, found_variances in zip(points, means, variances, strict=True):
+        order = torch.cdist(point[None] * rows.scales, x * rows.scales).squeeze(0).argsort()[:64]
+        cross, matrix = exact(point[None], x[order]).to_dense(), exact(x[order]).to_dense()
+        for number in range(3):
+            inside = labels[order] == number
+            noise = torch.where(inside, values.inside_noise, values.outside_noise)
+            target = torch.where(inside, values.inside, values.outside) - mean.constant[number]
+            weights = torch.linalg.solve(matrix + torch.diag(noise), cross.mT).squeeze(-1)
+            torch.testing.assert_close(found_means[number], mean.constant[number] + weights @ target)
+            variance = exact(point[None], diag=True).squeeze() - cross.squeeze(0) @ weights
+            torch.testing.assert_close(found_variances[number], variance)
+
+
+def test_rows_of_labels_that_are_too_far_for_distances_are_refused():
+    x = torch.rand(30, 2, generator=torch.Generator().manual_seed(0))
+    kernel = rfgp.approximate(gpytorch.kernels.RBFKernel(), 8, method="landmarks", train_inputs=x, seed=0)
+    model = rfgp.WeightSpaceGP(kernel, rfgp.likelihoods.DirichletClassificationLikelihood(num_classes=2))
+    with pytest.raises(ValueError, match="expected"):
+        OwnLabels(model, x, (x[:, 0] > 0.5).long())(torch.full((3, 2), 1e300))
+
+
+def rough_labels(count):
+    x = np.random.default_rng(0).uniform(-3.0, 3.0, size=(count, 2))
+    return x, (2.0 * np.sin(3.0 * x[:, 0]) * np.cos(3.0 * x[:, 1])).round().astype(int)
+
+
+@pytest.fixture(scope="module")
+def of_labels():
+    """A classifier that near rows predict for, and rows that it has not seen: fitted in less time than it takes."""
+    x, y = rough_labels(1500)
+    model = RandomFeatureGPClassifier(max_evaluations=20, random_state=0, time_limit=1e-3).fit(x[:1300], y[:1300])
+    return model, x[1300:], y[1300:]
+
+
+def test_near_rows_predict_labels_where_there_is_no_time_for_features(of_labels):
+    model, x, y = of_labels
+    losses = [-np.log(probabilities[np.arange(len(y)), y - y.min()]).mean() for probabilities in predicted(model, x)]
+    assert isinstance(model.near_, OwnLabels)
+    assert losses[0] < losses[1] < model.comparison_["frequencies"]
+
+
+def predicted(model, x):
+    """What near rows say, and what features would."""
+    by_features = pickle.loads(pickle.dumps(model))
+    by_features.near_ = None
+    return model.predict_proba(x), by_features.predict_proba(x)
+
+
+@pytest.mark.parametrize("cv", [None, 3])
+def test_labels_are_left_out_of_the_rows_that_predict_them(of_labels, cv):
+    model = of_labels[0]
+    x, y = rough_labels(1500)
+    found = model.cross_val_predict(x[:1300], y[:1300], cv, method="predict_proba")
+    folds = fold_labels(cv, x[:1300], y[:1300], None, True)
+    place = 7
+    others = folds != folds[place]
+    near = OwnLabels(model._model, model._inputs(x[:1300])[others], torch.from_numpy(y[:1300] - y.min())[others])
+    moments = (part.mT for part in near(model._inputs(x[place : place + 1])))
+    np.testing.assert_allclose(found[place], model._calibrated(log_probabilities(*moments))[0], atol=2e-5)
+
+
+@pytest.mark.parametrize("is_asked", [False, True])
+def test_more_labels_are_near_rows_too(of_labels, is_asked):
+    model, x, y = pickle.loads(pickle.dumps(of_labels[0])), *of_labels[1:]
+    before = model.predict_proba(x[100:])
+    if is_asked:
+        assert len(model.model_.conditioned.sums.local.x) == 1300
+    np.testing.assert_array_equal(model.predict_proba(x[100:]), before)
+    model.partial_fit(x[:100], y[:100])
+    near = OwnLabels(model._model, torch.cat([of_labels[0].near_.x, model._inputs(x[:100])]), model.near_.labels)
+    for found, wanted in zip(model.near_(near.x[:5]), near(near.x[:5]), strict=True):
+        torch.testing.assert_close(found, wanted)
+    assert model.near_.labels.tolist()[1300:] == (y[:100] - y.min()).tolist()
+    assert len(model.model_.conditioned.sums.local.x) == 1400
+    model.partial_fit(x[:100], y[:100], sample_weight=np.full(100, 2.0))
+    assert model.near_ is None and model.predict_proba(x[100:]).shape == before.shape
+
+
+@pytest.mark.parametrize("gain", [-10.0, 10.0])
+def test_held_out_labels_tell_whether_features_predict(gain, monkeypatch):
+    monkeypatch.setattr("rfgp.sklearn.labels._GAIN_OF_FEATURES", gain)
+    monkeypatch.setattr("rfgp.sklearn.labels._COMPARED_ROWS", 600)
+    monkeypatch.setattr("rfgp.sklearn.classifier.MOST_CLASSES", 2)
+    monkeypatch.setattr("rfgp.sklearn.base.default_size", lambda *_: ModelSize(64, 128))
+    x, y = rough_labels(1300)
+    settings = {"max_evaluations": 20, "random_state": 0, "time_limit": 600.0}
+    model = RandomFeatureGPClassifier("matern32", **settings).fit(x[:1200], y[:1200])
+    assert (model.near_ is None) == (gain < 0)
+    assert len(model.model_.conditioned.sums.local.x) == 1200
+    assert np.mean(model.predict(x[1200:]) == y[1200:]) > 0.8

@@ -6,7 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import torch
 from gpytorch.kernels import Kernel
@@ -28,15 +28,18 @@ from ..datasets import Dataset
 from ..datasets.base import TEST_SHARE, Task
 from .choices import Trials
 from .files import LearnedLayout, Reading, open_table
-from .predictive import class_probabilities, predictive, widened
+from .predictive import class_probabilities, near_predictive, predictive, widened
 from .report import warn_of_filled
 from .scores import Scores
-from .spread import Spread, learned_spreads
+from .spread import Spread, learned_spreads, rows_of_spreads
 from .table import Table
 from .target_transform import TargetTransform, TransformedNormal, transformed
 
 if TYPE_CHECKING:
     import pandas
+
+    from ...inference.local import SharedRows
+    from ...sklearn.near_predictions import OwnLabels, OwnRows
 
 _PHASES = ("target", "inputs", "parameters", "noise", "comparison", "all rows")
 _SHARE_OF_TRIALS, _SHARE_OF_FIT = 0.25, 0.7
@@ -60,6 +63,7 @@ class TableModel(torch.nn.Module):
     :param fit_seconds: how long the fit took.
     :param transforms: of the targets, before they are standardized; empty for none.
     :param spreads: factors of the standard deviations of targets that depend on the inputs; None for ones.
+    :param near: the training rows near new ones where these predict; ``model`` then has parameters and no rows.
 
     >>> import numpy, pandas, rfgp
     >>> x = numpy.linspace(0.0, 6.0, 60)
@@ -72,6 +76,7 @@ class TableModel(torch.nn.Module):
     x_scales: Tensor
     y_scales: Tensor | None
     transforms: tuple[TargetTransform, ...] = ()
+    near: SharedRows | OwnRows | OwnLabels | None = None
     temperature: float = 1.0
     """By what the logarithms of probabilities are divided."""
 
@@ -88,8 +93,10 @@ class TableModel(torch.nn.Module):
         fit_seconds: float,
         transforms: tuple[TargetTransform, ...] = (),
         spreads: Sequence[Spread | None] = (),
+        near: SharedRows | OwnRows | OwnLabels | None = None,
     ) -> None:
         super().__init__()
+        self.near = near
         self.model, self.encoding, self.learned, self.task = model, encoding, learned, task
         self.target_names, self.class_names = target_names, class_names
         self.scores, self.fit_seconds, self.transforms = scores, fit_seconds, transforms
@@ -149,17 +156,21 @@ class TableModel(torch.nn.Module):
             bar.begin("parameters")
             limit = deadline.share(_SHARE_OF_FIT).limit
             estimator = _estimator(data, kernel, num_features, limit, seed).set_params(average=averages)
-            _learn(estimator, data, transforms)
+            y_train = transformed(data.y_train, transforms)
+            later = rows_of_spreads(0 if data.num_classes or averages else len(data.x_train), seed)
+            first_rows = torch.ones(len(y_train), dtype=torch.bool).index_fill_(0, later, False)
+            _learn(estimator, data.x_train[first_rows], y_train[first_rows], data.num_classes)
             bar.begin("noise")
             of_levels = {column for group in table.encoding.levels for column in group}
             columns = tuple(column for column in range(data.x_train.shape[1]) if column not in of_levels)
-            y_train = transformed(data.y_train, transforms)
             spreads: list[Spread | None] = []
             if not data.num_classes:
-                spreads = learned_spreads(estimator, data.x_train, y_train, columns, deadline, seed)
+                rows = later if len(later) else slice(None)
+                unseen = data.x_train[rows], y_train[rows]
+                spreads = learned_spreads(estimator, *unseen, columns, deadline, seed, is_unseen=bool(len(later)))
             scales = estimator.x_scaler_.scales, None if data.num_classes else estimator.y_scaler_.scales
             made = cls(
-                estimator.model_,
+                estimator.learned_,
                 table.encoding,
                 table.learned,
                 data.task,
@@ -170,12 +181,16 @@ class TableModel(torch.nn.Module):
                 0.0,
                 transforms,
                 spreads,
+                estimator.near_,
             )
             made.temperature = getattr(estimator, "temperature_", 1.0)
             bar.begin("comparison")
             made.scores = Scores.of(data, made.distribution(data.x_test), _plain(table, test_share, seed))
             bar.begin("all rows")
-            estimator.partial_fit(data.x_test.numpy(), transformed(data.y_test, transforms).numpy())
+            y_test = transformed(data.y_test, transforms)
+            x_more, y_more = torch.cat([data.x_train[later], data.x_test]), torch.cat([y_train[later], y_test])
+            estimator.partial_fit(x_more.numpy(), y_more.numpy())
+            made.near = estimator.near_
         made.fit_seconds = time.perf_counter() - began
         return made
 
@@ -208,8 +223,12 @@ class TableModel(torch.nn.Module):
         """
         rows = standardized(x, self.x_scales)
         if self.y_scales is None:
-            return class_probabilities(self.model, rows, self.temperature)
-        found: Any = predictive(self.model, rows, *self.y_scales)
+            return class_probabilities(self.model, rows, self.temperature, cast("OwnLabels | None", self.near))
+        found: Any
+        if self.near is None:
+            found = predictive(self.model, rows, *self.y_scales)
+        else:
+            found = near_predictive(self.model, self.near, rows, *self.y_scales)
         if self.spreads:
             found = widened(found, self._spread(x, found.mean))
         return TransformedNormal(found, self.transforms) if self.transforms else found
@@ -310,14 +329,13 @@ def _averages(estimator: Any, table: Table, data: Dataset) -> bool:
     return is_small and table.with_categories(most_levels(len(table.x))).encoding.is_plain
 
 
-def _learn(estimator: Any, data: Dataset, transforms: tuple[TargetTransform, ...]) -> None:
-    """Fit the training rows, also where a class is in others alone."""
-    x, y = data.x_train.numpy(), transformed(data.y_train, transforms).numpy()
+def _learn(estimator: Any, x: Tensor, y: Tensor, num_classes: int | None) -> None:
+    """Fit rows, also where a class is in others alone."""
     with without_advice():
-        if data.num_classes is None:
-            estimator.fit(x, y)
+        if num_classes is None:
+            estimator.fit(x.numpy(), y.numpy())
         else:
-            estimator.partial_fit(x, y, classes=range(data.num_classes))
+            estimator.partial_fit(x.numpy(), y.numpy(), classes=range(num_classes))
 
 
 def _prediction_names(targets: tuple[str, ...], classes: tuple[str, ...], index: str) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -11,6 +11,10 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from ...averaging import AveragedGP, Mixture
+
+if TYPE_CHECKING:
+    from ...sklearn.latent import PointPredictor
+    from ...sklearn.near_predictions import OwnLabels
 
 _CHUNK = 4096
 
@@ -32,12 +36,24 @@ def predictive(model: Any, x: Tensor, center: Tensor, scale: Tensor) -> Normal |
     return Normal(mean * scale + center, stddev * scale, validate_args=False)
 
 
-def class_probabilities(model: Any, x: Tensor, temperature: float) -> Tensor:
-    """The probabilities (N, C) of classes at standardized inputs (N, d)."""
+def near_predictive(model: Any, near: PointPredictor, x: Tensor, center: Tensor, scale: Tensor) -> Normal:
+    """The same of one target, where training rows near new ones predict in place of the features of a model."""
+    from ...sklearn.latent import latent_moments, observed_variances
+
+    mean, latent = latent_moments(model, x, rows=near)
+    variance = observed_variances(model, x, latent, torch.ones_like(mean))
+    return Normal(mean.squeeze(-1) * scale + center, variance.squeeze(-1).sqrt() * scale, validate_args=False)
+
+
+def class_probabilities(model: Any, x: Tensor, temperature: float, near: OwnLabels | None = None) -> Tensor:
+    """The probabilities (N, C) of classes at standardized inputs (N, d).
+
+    :param near: what predicts in place of the features of the model.
+    """
     from ...sklearn.calibration import tempered
     from ...sklearn.labels import log_class_probabilities
 
-    logs = [tempered(log_class_probabilities(model, rows), 1.0 / temperature) for rows in x.split(_CHUNK)]
+    logs = [tempered(log_class_probabilities(model, rows, near), 1.0 / temperature) for rows in x.split(_CHUNK)]
     return torch.from_numpy(np.concatenate(logs)).exp()
 
 

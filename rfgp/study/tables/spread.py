@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any, Self
 
@@ -19,6 +20,8 @@ _MEAN = 2.0 ** (1.0 / 3.0) * math.gamma(5.0 / 6.0) / math.sqrt(math.pi)
 _LOWEST, _HIGHEST = 0.2, 5.0
 _MOST_ROWS, _FEWEST_ROWS, _GAIN = 2000, 200, 0.02
 """How many rows the factor is learned from, and the nats per row that it has to gain on others."""
+_MANY_ROWS = 10_000
+"""Of more rows it takes long to leave each out: some are not learned from at first."""
 _FOLDS = 10
 """Of rows whose means are predicted together: one by all other rows would tell the error of a row among equal ones."""
 
@@ -92,13 +95,32 @@ def normal_deviation(estimator: Any, std: Tensor) -> Tensor:
 
 
 def learned_spreads(
-    estimator: Any, x: Tensor, y: Tensor, columns: tuple[int, ...], deadline: Deadline, seed: int
+    estimator: Any,
+    x: Tensor,
+    y: Tensor,
+    columns: tuple[int, ...],
+    deadline: Deadline,
+    seed: int,
+    is_unseen: bool = False,
 ) -> list[Spread | None]:
-    """Factors for targets (N,) or (N, T), by the errors of an estimator at training rows that are left out."""
+    """Factors for targets (N,) or (N, T), by the errors of an estimator at rows that it has not seen, or leaves out.
+
+    :param is_unseen: whether the estimator has not seen these rows; else it was fitted to them.
+    """
     if len(x) < _FEWEST_ROWS or not deadline.allows():
         return []
-    left_out, std = (torch.from_numpy(part) for part in estimator.cross_val_predict(x, y, return_std=True))
+    predict = (
+        functools.partial(estimator.predict, x) if is_unseen else functools.partial(estimator.cross_val_predict, x, y)
+    )
+    unseen, std = (torch.from_numpy(part) for part in predict(return_std=True))
     deviation = normal_deviation(estimator, std)
-    mean = torch.from_numpy(estimator.cross_val_predict(x, y, _FOLDS))
-    parts = [part.reshape(len(y), -1).unbind(-1) for part in (mean, (y - left_out) / deviation)]
+    mean = unseen if is_unseen else torch.from_numpy(predict(_FOLDS))
+    parts = [part.reshape(len(y), -1).unbind(-1) for part in (mean, (y - unseen) / deviation)]
     return [Spread.learned(x, center, errors, columns, deadline, seed) for center, errors in zip(*parts, strict=True)]
+
+
+def rows_of_spreads(count: int, seed: int) -> Tensor:
+    """The numbers of rows whose errors tell factors before a model has seen them: some of many rows, else none."""
+    if count <= _MANY_ROWS:
+        return torch.arange(0)
+    return torch.randperm(count, generator=torch.Generator().manual_seed(seed))[:_MOST_ROWS]

@@ -13,6 +13,8 @@ import rfgp
 from rfgp.__main__ import main
 from rfgp.averaging import AveragedGP, AveragedGPClassifier
 from rfgp.sklearn import RandomFeatureGPRegressor, regressor
+from rfgp.sklearn.model_size import ModelSize
+from rfgp.sklearn.near_predictions import OwnRows
 from rfgp.study.tables import TableModel, choices, predictive, read
 
 ROWS, SMALLEST_NOISE = 120, 1e-6
@@ -274,3 +276,33 @@ def test_scores_are_those_of_the_predictions():
     assert np.isclose(made.nlpd[0], 0.5 * 9.0 / 4.0 + np.log(2.0 * np.sqrt(2.0 * np.pi)))
     trivial = (data.y_test - data.y_train.mean()).square().mean().sqrt()
     assert np.isclose(made.trivial_error[0], float(trivial))
+
+
+def rough(count):
+    rng = np.random.default_rng(0)
+    frame = pandas.DataFrame(rng.uniform(-3.0, 3.0, size=(count, 2)), columns=["east", "north"])
+    height = 2.0 * np.sin(3.0 * frame["east"]) * np.cos(3.0 * frame["north"])
+    return frame.assign(height=height + 0.02 * rng.normal(size=count), kind=height.round().astype(int).astype(str))
+
+
+@pytest.mark.parametrize("target", ["height", "kind"])
+def test_near_rows_predict_large_tables(target, monkeypatch, tmp_path):
+    """A file has them, and they are all rows: also those whose errors have told whether noise depends on inputs."""
+    monkeypatch.setattr("rfgp.sklearn.base.default_size", lambda *_: ModelSize(64, 256))
+    monkeypatch.setattr("rfgp.study.tables.spread._MANY_ROWS", 1000)
+    monkeypatch.setattr("rfgp.study.tables.spread._MOST_ROWS", 300)
+    data = rough(2200)
+    table, new = data[["east", "north", target]][:2000], data[2000:]
+    monkeypatch.setattr("rfgp.sklearn.choice.KERNELS", ("matern52", "matern32"))
+    model = TableModel.fit(read(table, target), time_limit=10.0)
+    assert model.near is not None and model.model.conditioned is None
+    rows = model.near.shared.x if isinstance(model.near, OwnRows) else model.near.x
+    assert len(rows) == 2000
+    model.save(tmp_path / "model.pt")
+    found, again = (one.predict(new) for one in (model, TableModel.load(tmp_path / "model.pt")))
+    pandas.testing.assert_frame_equal(found, again)
+    if target == "kind":
+        assert (found["kind"] == new["kind"]).mean() > 0.85
+        return
+    inside = (new["height"] > found["height_lower"]) & (new["height"] < found["height_upper"])
+    assert np.mean((found["height"] - new["height"]) ** 2) < 0.02 and 0.88 < inside.mean() <= 1.0
