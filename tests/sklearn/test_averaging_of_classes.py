@@ -87,6 +87,7 @@ def test_rows_that_are_too_many_or_have_weights_are_learned_with_one_set_of_para
     small_defaults, model, monkeypatch, weights
 ):
     monkeypatch.setattr(classifier, "MOST_LABELS", 3 * (ROWS + NEW) - (weights is None))
+    model.set_params(random_state=0)
     strict = copy.deepcopy(model).set_params(average=True)
     with pytest.raises(ValueError, match=r"expected at most .* and no sample_weight for average=True"):
         strict.partial_fit(X[ROWS:], Y[ROWS:], sample_weight=weights)
