@@ -8,6 +8,8 @@ import scipy
 import torch
 from torch import Tensor
 
+from .._support import checks
+
 _FEW_COLUMNS, _FEW_THAT_COUNT, _MANY_ROWS, _LEAF = 12, 8.5, 100_000, 32
 """Up to so many columns a tree finds near rows faster than all distances do, and up to so many columns that count where
 rows are more; rows of one of its leaves."""
@@ -58,7 +60,10 @@ class NearestRows:
         """The numbers (n, count) of the nearest rows to finite points (n, d), in float64 on the CPU.
 
         :param slack: a tree may return rows that are farther by so much of the distance, which saves most of the time.
+        :raises ValueError: for points too large for distances between them.
         """
+        if not bool(points.square().sum(-1).isfinite().all()):
+            raise checks.overflow(points)
         if self._has_few_columns:
             return torch.from_numpy(self.tree.query(points.numpy(), count, eps=slack)[1]).reshape(len(points), count)
         rows, half = self._rounded

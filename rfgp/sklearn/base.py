@@ -20,7 +20,6 @@ from torch import Tensor
 from .._support import checks
 from .._support.data_frames import as_pandas
 from ..approximation.entry import approximate
-from ..inference import LeaveGroupOut, LeaveOneOut
 from ..models import WeightSpaceGP
 from ..training import Neighbors, fit
 from ..training.costs import covariance_seconds
@@ -34,8 +33,9 @@ from .comparison import BaselineComparison, LabeledRows
 from .folds import fold_labels
 from .frames.columns import most_levels
 from .kernels import is_rough, kernel_of_levels
+from .latent import with_means
 from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, USUAL_WIDTH, ModelSize, default_size, timed_size
-from .near_predictions import needs_no_features
+from .near_predictions import FittedRows, NearPredictor, needs_no_features, of_more_rows
 from .table_encoder import TableEncoder, is_table
 
 _SECONDS_OF_NEAR_ROWS, _SHARE_OF_NEAR_ROWS = 1e-5, 0.4
@@ -64,8 +64,12 @@ class RandomFeatureGP(BaseEstimator):
 
     _one_model: tuple[str, ...]
 
-    _waiting: tuple[Tensor, Tensor, Tensor | None] | None = None
-    """Rows, targets and weights on which the model is conditioned when it is asked for first."""
+    near_: NearPredictor | None = None
+    """The training rows near new ones, where these predict in place of the features of the model."""
+    _near_rows: FittedRows
+    """These rows, on which the model is conditioned when it is asked for first."""
+    _is_waiting: bool = False
+    """Whether the model has not been asked for."""
 
     encoder_: TableEncoder | None = None
     """What makes numbers of a data frame with text, dates or missing cells; None for numbers."""
@@ -102,17 +106,20 @@ class RandomFeatureGP(BaseEstimator):
         """The fitted model; rows that predict without its features are given to it when it is first asked for."""
         if not self._is_fitted:
             raise AttributeError(f"expected a fitted {type(self).__name__}, got one without data; call fit first")
-        waiting = self._waiting
-        if waiting is not None:
-            x, y, weights = waiting
+        if self._is_waiting:
+            x, y, weights = self._near_rows
             with torch.no_grad():
                 self._model.condition(x, y, weights=weights)
-            self._waiting = None
+            self._is_waiting = False
         return self._model
 
     @model_.setter
     def model_(self, model: Any) -> None:
-        self._model, self._waiting = model, None
+        self._model, self.near_, self._is_waiting = model, None, False
+
+    def _predict_from(self, near: NearPredictor, rows: FittedRows) -> None:
+        """Predict new rows from those near them, without the features of the model."""
+        self.near_, self._near_rows, self._is_waiting = near, rows, True
 
     @property
     def learned_(self) -> Any:
@@ -145,8 +152,13 @@ class RandomFeatureGP(BaseEstimator):
         return self
 
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-        """Add rows to the model."""
-        self.model_.update(x, targets, weights=weights)
+        """Add rows to the model, and to those that predict in place of its features."""
+        near = self.near_
+        if near is not None:
+            rows = self._near_rows.joined(FittedRows(x, targets, weights))
+            self.near_, self._near_rows = of_more_rows(near, self._model, rows), rows
+        if not self._is_waiting:
+            self._model.update(x, targets, weights=weights)
 
     def cross_validate(
         self,
@@ -189,12 +201,24 @@ class RandomFeatureGP(BaseEstimator):
 
     def _left_out(
         self, X: ArrayLike, y: ArrayLike, cv: Any, groups: Any, sample_weight: Any
-    ) -> tuple[LeaveOneOut | LeaveGroupOut, Tensor]:
-        """What the model predicts of every row of the fit by the rows of other folds, and the standardized inputs."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Standardized rows (N, d) of the fit, and what the rows of other folds say of the functions there.
+
+        :returns: the inputs, and means and variances, (N, T) each.
+        """
         x, z, folds, own = self._fitted_rows(X, y, cv, groups, sample_weight)
+        if self.near_ is not None:
+            self._near_rows.check(FittedRows(x, z, own))
+            return x, *with_means(self._model, x, *self.near_.left_out(folds))
+        model = self.model_
         if cv is None:
-            return self.model_.leave_one_out(x, z, weights=own), x
-        return self.model_.leave_group_out(x, z, folds, weights=own), x
+            left_out = model.leave_one_out(x, z, weights=own)
+        else:
+            left_out = model.leave_group_out(x, z, folds, weights=own)
+        mean, variance = left_out.mean, left_out.latent_variance
+        if is_classifier(self):
+            return x, mean.mT, variance.mT
+        return x, mean.reshape(len(x), -1), variance.reshape(len(x), -1)
 
     def _with_gaps(self, x: Tensor, weights: Tensor | None) -> Tensor | None:
         """The weights (N,) by which the noise of rows at standardized inputs (N, d) is divided."""
@@ -312,7 +336,7 @@ class RandomFeatureGP(BaseEstimator):
             model = make(size)
             strategy: str | Strategy = self.strategy
             is_open = self._may_do_without_features(size, parts, x, weights, deadline)
-            if is_open and (parts.num_classes > 1 or needs_no_features(model, x, y, weights)):
+            if is_open and (parts.num_classes > 1 or needs_no_features(model, FittedRows(x, y, weights))):
                 strategy = ParametersAlone(initialize=not parts.is_tuned)
                 size = size._replace(training_seconds=deadline.earlier(after).limit)
             elif deadline.is_set:

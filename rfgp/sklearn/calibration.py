@@ -37,7 +37,7 @@ def tempered(logs: Floats, power: float) -> Floats:
 
 
 @torch.no_grad()
-def choose_alpha(model: Any, x: Tensor, held: LabeledRows, deadline: Deadline) -> Floats:
+def choose_alpha(model: Any, held: LabeledRows, deadline: Deadline) -> Floats:
     """Set the concentration of a Dirichlet likelihood to the best for held-out rows: their log probabilities then.
 
     The present value comes first, and others while there is time; blocks keep the one that they were learned with.
@@ -51,7 +51,7 @@ def choose_alpha(model: Any, x: Tensor, held: LabeledRows, deadline: Deadline) -
             break
         began = timing.clock()
         likelihood.set_alpha_epsilon(alpha)
-        mean, variance = latent_moments(model, x)
+        mean, variance = latent_moments(model, torch.from_numpy(held.x))
         predictions[alpha] = log_probabilities(mean.mT, variance.mT)
         losses[alpha] = float(class_losses(held, predictions[alpha]).mean())
         seconds = timing.clock() - began

@@ -43,7 +43,7 @@ from .labels import (
     near_or_features,
 )
 from .model_size import DEFAULT_BLOCK_SIZE, left_out_seconds
-from .near_predictions import OwnLabels
+from .near_predictions import FittedRows, OwnLabels
 from .phases import phases
 from .row_weights import present, row_weights, with_class_weights
 from .scaling import input_scaler, num_lengthscales
@@ -122,8 +122,6 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
     model_: Any
     rows_: tuple[Tensor, Tensor] | None
-    near_: OwnLabels | None = None
-    """The rows near new ones, where these predict in place of the features of the model."""
 
     def __init__(
         self,
@@ -190,7 +188,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         x = self._inputs(X)
         if self.fallback_ is not None:
             return _normalized(self.fallback_.predict(x.numpy()))
-        near = self.near_
+        near: Any = self.near_
         return self._calibrated(log_class_probabilities(self._model if near else self.model_, x, near))
 
     def _calibrated(self, logs: Floats) -> Floats:
@@ -213,22 +211,17 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         """
         checks.choice("method", method, ("predict", "predict_proba"))
         check_is_fitted(self)
-        near = self.near_
-        if near is None and isinstance(self.model_, LaplaceGP):
+        if isinstance(self._model, LaplaceGP):
             raise ValueError(
                 "expected a model of Dirichlet targets to leave out rows without a refit, got a LaplaceGP, which "
                 "predicts these labels better; use sklearn.model_selection.cross_val_predict, which refits"
             )
-        if near is not None:
-            _, _, folds, _ = self._fitted_rows(X, y, cv, groups, sample_weight)
-            mean, variance = near.left_out(folds)
-            probabilities: Floats = self._calibrated(log_probabilities(mean.mT, variance.mT))
-        elif isinstance(self.model_, AveragedGPClassifier):
+        if isinstance(self._model, AveragedGPClassifier):
             x, codes, folds, _ = self._fitted_rows(X, y, cv, groups, sample_weight)
-            probabilities = self.model_.leave_group_out(x, codes, folds).probs.numpy()
+            probabilities: Floats = self._model.leave_group_out(x, codes, folds).probs.numpy()
         else:
-            left_out, _ = self._left_out(X, y, cv, groups, sample_weight)
-            probabilities = self._calibrated(log_probabilities(left_out.mean, left_out.latent_variance))
+            _, mean, variance = self._left_out(X, y, cv, groups, sample_weight)
+            probabilities = self._calibrated(log_probabilities(mean.mT, variance.mT))
         labels: NDArray[Any] = self.classes_[probabilities.argmax(-1)]
         return probabilities if method == "predict_proba" else labels
 
@@ -304,7 +297,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             bar.begin("parameters")
             self.model_ = AveragedGPClassifier(x, codes)
             bar.begin("calibration")
-            self.temperature_, self.rows_, self.near_ = 1.0, None, None
+            self.temperature_, self.rows_ = 1.0, None
             comparison = self._comparison(True)
             comparison.on_left_out(rows, -self.model_.leave_one_out(x, codes).log_prob(codes).numpy())
             self._compare(comparison, rows)
@@ -326,17 +319,17 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 model.condition(x[train], codes[train], weights=of_rows)
             bar.begin("calibration")
             comparison, is_near = self._comparison(deadline.allows(seconds)), model.conditioned is None
-            self.temperature_, self.near_ = 1.0, None
+            self.temperature_ = 1.0
             if len(held):
                 unseen, summary, until = rows.take(held.numpy()), self.fit_summary_, deadline.earlier(seconds)
                 if is_near:
-                    unseen_rows, needed = (x[held], unseen, until), timing.clock() - began
-                    best = near_or_features(model, summary, x[train], codes[train], *unseen_rows, needed)
+                    needed = timing.clock() - began
+                    best = near_or_features(model, summary, x[train], codes[train], unseen, until, needed)
                 else:
-                    best = LabelModel.scored(model, choose_alpha(model, x[held], unseen, until), unseen, summary)
+                    best = LabelModel.scored(model, choose_alpha(model, unseen, until), unseen, summary)
                 if own is None and self._may_take_laplace(codes[train], best.loss):
                     options, kernel = self._laplace_options(seed), model.covar_module.exact_kernel
-                    best = better_model(best, kernel, x[train], codes[train], x[held], unseen, options, deadline)
+                    best = better_model(best, kernel, x[train], codes[train], unseen, options, deadline)
                 model, self.fit_summary_, self.temperature_ = best.model, best.summary, 1.0 / best.power
                 losses = class_losses(unseen, tempered(best.logs, best.power))
                 comparison.on_held_out(rows.take(train.numpy()), unseen, losses)
@@ -353,7 +346,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             self._compare(comparison, rows)
             self.model_ = model
             if is_near:
-                self.near_, self.rows_, self._waiting = OwnLabels(model, x, codes), None, (x, codes, None)
+                self.rows_ = None
+                self._predict_from(OwnLabels(model, x, codes), FittedRows(x, codes))
 
     def _may_take_laplace(self, codes: Tensor, loss: float) -> bool:
         """Whether another likelihood may predict better: of few classes, all of which occur and are hard to tell."""
@@ -370,17 +364,11 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         """Add rows to the model; one by Laplace's approximation without blocks is fitted to all, from its mode."""
-        near = self.near_
-        if near is not None and weights is None:
-            rows = torch.cat([near.x, x]), torch.cat([near.labels, targets])
-            if self._waiting is None:
-                self._model.update(x, targets)
-            else:
-                self._waiting = (*rows, None)
-            self.near_ = OwnLabels(self._model, *rows)
+        if self.near_ is not None and weights is None:
+            super()._update(x, targets, None)
             return
-        self.near_ = None
         model: Any = self.model_
+        self.near_ = None
         if isinstance(model, AveragedGPClassifier):
             self._update_average(model, x, targets, weights)
             return

@@ -76,7 +76,6 @@ def near_or_features(
     summary: FitSummary,
     x: Tensor,
     codes: Tensor,
-    x_held: Tensor,
     held: LabeledRows,
     deadline: Deadline,
     seconds: float,
@@ -91,12 +90,13 @@ def near_or_features(
 
     def of_rows(some: Tensor) -> LabelModel:
         near = OwnLabels(model, x[some], codes[some])
-        return LabelModel.scored(model, log_class_probabilities(model, x_held, near), held, summary, near)
+        logs = log_class_probabilities(model, torch.from_numpy(held.x), near)
+        return LabelModel.scored(model, logs, held, summary, near)
 
     def of_features(some: Tensor) -> LabelModel:
         other = copy.deepcopy(model)
         other.condition(x[some], codes[some])
-        return LabelModel.scored(other, choose_alpha(other, x_held, held, deadline), held, summary)
+        return LabelModel.scored(other, choose_alpha(other, held, deadline), held, summary)
 
     every, some = torch.arange(len(x)), random_rows(len(x), _COMPARED_ROWS)
     best = of_rows(every)
@@ -113,7 +113,6 @@ def better_model(
     kernel: Kernel,
     x: Tensor,
     codes: Tensor,
-    x_held: Tensor,
     held: LabeledRows,
     options: LaplaceOptions,
     deadline: Deadline,
@@ -131,7 +130,7 @@ def better_model(
             with torch.enable_grad(), warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
                 summary = _learn(model, x, laplace_targets(model, codes), strategy, options, deadline)
-            other = LabelModel.scored(model, log_class_probabilities(model, x_held), held, summary)
+            other = LabelModel.scored(model, log_class_probabilities(model, torch.from_numpy(held.x)), held, summary)
         except ValueError:  # there is no mode
             continue
         if other.loss < best.loss:
@@ -216,14 +215,11 @@ def log_class_probabilities(model: Any, x: Tensor, near: OwnLabels | None = None
 
     :param near: what predicts in place of the features of the model.
     """
-    if near is not None:
-        mean, variance = near(x)
-        return log_probabilities(mean.mT, variance.mT)
     if isinstance(model, AveragedGPClassifier):
         of_average: Floats = model.predictive(x).logits.numpy()
         return of_average
     if not isinstance(model, LaplaceGP):
-        mean, variance = latent_moments(model, x)
+        mean, variance = latent_moments(model, x, rows=near)
         return log_probabilities(mean.mT, variance.mT)
     if model.latent.num_functions > 1:
         probabilities = class_probabilities(model, x)

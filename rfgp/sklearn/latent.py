@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from ..inference.sums.additive_mean import AdditiveMean
-from ..inference.sums.mean_basis import mean_values
 
 _FEW_POINTS = 300
 """Up to so many points are predicted in float64, which then costs little."""
@@ -17,7 +16,7 @@ _SMALLEST_NOISE = 3e-4
 """Noise from which on, relative to the prior variance, float32 is enough for predictions from near rows."""
 
 PointPredictor = Callable[[Tensor], tuple[Tensor, Tensor]]
-"""What predicts a function less its mean at points (n, d): means and variances, (n,) each."""
+"""What predicts functions less their means at points (n, d): means and variances, (n,) or (n, C) each."""
 
 
 @torch.no_grad()
@@ -31,8 +30,7 @@ def latent_moments(
     :param rows: predict by the exact kernel alone, in place of the features of the model.
     """
     if rows is not None:
-        mean, variance = rows(x)
-        return mean.unsqueeze(-1) + mean_values(model.mean_module, x).double(), variance.unsqueeze(-1)
+        return with_means(model, x, *rows(x))
     if getattr(model, "block_size", None) is not None and hasattr(model, "point_predictor"):
         dtype = _dtype(model) if len(x) > _FEW_POINTS else torch.float64
         mean, variance = model.point_predictor(dtype)(x, has_variance)
@@ -42,6 +40,13 @@ def latent_moments(
     is_batch = getattr(model, "noise_if_known", None) is not None and model.noise.is_batched
     columns = [value.mT if is_batch else value.reshape(len(x), -1) for value in values]
     return columns[0], columns[-1]
+
+
+@torch.no_grad()
+def with_means(model: Any, x: Tensor, mean: Tensor, variance: Tensor) -> tuple[Tensor, Tensor]:
+    """What near rows say of functions less their means, (N,) or (N, T), and the mean functions: (N, T) each."""
+    prior = model.mean_module(x).double().reshape(-1, len(x)).mT
+    return mean.reshape(len(x), -1) + prior, variance.reshape(len(x), -1)
 
 
 def _dtype(model: Any) -> torch.dtype:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import Any, cast
+from collections.abc import Iterator
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from .._support import checks
 from ..approximation.input_scales import input_scales
 from ..inference.local import SharedRows
 from ..inference.sums.mean_basis import mean_values
@@ -26,25 +26,42 @@ _NEIGHBORS, _POINTS, _LABELED_POINTS = 64, 2**14, 64
 """Rows that predict a point by themselves, and so many points at a time: fewer from labels."""
 
 
-@torch.no_grad()
-def rows_of(model: WeightSpaceGP, x: Tensor, y: Tensor, weights: Tensor | None) -> SharedRows:
-    """Rows (N, d) with targets (N,) by which a model predicts without features; it need not be conditioned.
+class FittedRows(NamedTuple):
+    """Rows as a model takes them: standardized inputs (N, d), targets or labels (N,), and weights (N,), None for ones.
 
-    :param weights: what divides the noise of the rows, (N,); None for ones.
+    Weights divide the noise of the rows.
     """
+
+    x: Tensor
+    y: Tensor
+    weights: Tensor | None = None
+
+    def joined(self, others: FittedRows) -> FittedRows:
+        """These rows and others."""
+        weights = None
+        if self.weights is not None or others.weights is not None:
+            weights = torch.cat([self._precisions, others._precisions])
+        return FittedRows(torch.cat([self.x, others.x]), torch.cat([self.y, others.y]), weights)
+
+    @property
+    def _precisions(self) -> Tensor:
+        return self.x.new_ones(len(self.x)) if self.weights is None else self.weights.to(self.x)
+
+    def check(self, others: FittedRows) -> None:
+        """Raise a ValueError for others than these."""
+        pairs = (self.x, others.x), (self.y, others.y), (self._precisions, others._precisions)
+        if not all(torch.equal(own, other) for own, other in pairs):
+            raise ValueError("expected the rows that were fitted, got others; pass those, in the same order")
+
+
+@torch.no_grad()
+def rows_of(model: WeightSpaceGP, rows: FittedRows) -> SharedRows:
+    """Rows by which a model of one target predicts without features; it need not be conditioned."""
+    x, y, weights = rows
     noise = model.likelihood.noise.double().reshape(1)
     variances = noise.expand(len(x)) if weights is None else noise / weights
     kernel, mean = model.covar_module.exact_kernel, mean_values(model.mean_module, x).reshape(len(x))
     return SharedRows(kernel, x, (y - mean).double(), variances, input_scales(kernel, x[:_SCALED_ROWS]))
-
-
-@torch.no_grad()
-def conditioned_rows(model: WeightSpaceGP) -> SharedRows:
-    """The same of the rows that a model with blocks is conditioned on."""
-    regression: Any = model.regression()
-    rows = regression.local
-    targets = regression.systems.targets(rows.columns)[0]
-    return SharedRows(regression.kernel.exact_kernel, rows.x, targets, rows.variances, rows.scales, rows.nearest)
 
 
 class OwnRows:
@@ -72,19 +89,32 @@ class OwnRows:
 
         :raises ValueError: for inputs too large for distances between them.
         """
-        means, variances = zip(*(self._moments(points) for points in x.split(_POINTS)), strict=True)
+        shared, parts = self.shared, []
+        for points in x.split(_POINTS):
+            near = shared.nearest.query(scaled_points(points, shared.scales), min(_NEIGHBORS, len(shared.x)))
+            parts.append(self._moments(points, near) or shared(points))
+        means, variances = zip(*parts, strict=True)
         return torch.cat(means), torch.cat(variances)
 
-    def _moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        shared, scaled = self.shared, scaled_points(x, self.shared.scales)
-        if not bool(scaled.square().sum(-1).isfinite().all()):
-            raise checks.overflow(scaled)
-        near = shared.nearest.query(scaled, min(_NEIGHBORS, len(shared.x))).to(x.device)
-        points = cast(StationaryParts, stationary_parts(shared.kernel, x)).points
+    @torch.no_grad()
+    def left_out(self, folds: Tensor) -> tuple[Tensor, Tensor]:
+        """The same at the rows themselves, each given those of other folds (N,)."""
+        shared = self.shared
+        means, variances = shared.targets.new_empty(2, len(folds))
+        for inside, near in _near_others(shared.nearest, folds):
+            found = self._moments(shared.x[inside], near)
+            if found is None:
+                return shared.left_out(folds)
+            means[inside], variances[inside] = found
+        return means, variances
+
+    def _moments(self, x: Tensor, near: Tensor) -> tuple[Tensor, Tensor] | None:
+        """Those at points (n, d) given the rows with the numbers near (n, k); None without a Cholesky factor."""
+        points = cast(StationaryParts, stationary_parts(self.shared.kernel, x)).points
         with contextlib.suppress(ValueError):
-            mean, variance = predictions(self.rows, points, near)
+            mean, variance = predictions(self.rows, points, near.to(x.device))
             return mean.squeeze(-1), variance.squeeze(-1).clamp_min(0.0)
-        return shared(x)
+        return None
 
 
 @torch.no_grad()
@@ -115,26 +145,19 @@ class OwnLabels:
 
     @torch.no_grad()
     def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """The means and variances of the functions at points (n, d): (n, C) each.
+        """The means, without the mean functions, and the variances of the functions at points (n, d): (n, C) each.
 
         :raises ValueError: for inputs too large for distances between them.
         """
-        scaled = scaled_points(x, self.scales)
-        if not bool(scaled.square().sum(-1).isfinite().all()):
-            raise checks.overflow(scaled)
-        return self._moments_at(x, self.nearest.query(scaled, min(_NEIGHBORS, len(self.x))))
+        near = self.nearest.query(scaled_points(x, self.scales), min(_NEIGHBORS, len(self.x)))
+        return self._moments_at(x, near)
 
     @torch.no_grad()
     def left_out(self, folds: Tensor) -> tuple[Tensor, Tensor]:
         """The same at the rows themselves, each given those of other folds (N,): (N, C) each."""
-        every, points = torch.arange(len(folds)), self.nearest.points
-        if len(folds.unique()) == len(folds):
-            return self._moments_at(self.x, near_groups([(every, self.nearest)], every, _NEIGHBORS)[:, :-1])
-        means, variances = points.new_empty(2, len(folds), self.num_classes)
-        for fold in folds.unique():
-            inside, others = every[folds == fold], every[folds != fold]
-            near = NearestRows(points[others]).query(points[inside], min(_NEIGHBORS, len(others)))
-            means[inside], variances[inside] = self._moments_at(self.x[inside], others[near])
+        means, variances = self.means.new_empty(2, len(folds), self.num_classes)
+        for inside, near in _near_others(self.nearest, folds):
+            means[inside], variances[inside] = self._moments_at(self.x[inside], near)
         return means, variances
 
     def _moments_at(self, x: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,21 +170,45 @@ class OwnLabels:
         inputs = torch.cat([self.x[near], x.unsqueeze(-2)], dim=-2)
         inside = torch.nn.functional.one_hot(self.labels[near], self.num_classes).double()
         mean, variance = class_moments(covariance(self.kernel, inputs), inside, self.targets, self.means)
-        return mean, variance.clamp_min(0.0)
+        return mean - self.means, variance.clamp_min(0.0)
+
+
+NearPredictor = SharedRows | OwnRows | OwnLabels
+"""What predicts new rows from training rows near them, in place of the features of a model."""
+
+
+def of_more_rows(near: NearPredictor, model: WeightSpaceGP, rows: FittedRows) -> NearPredictor:
+    """The same with other rows."""
+    if isinstance(near, OwnLabels):
+        return OwnLabels(model, rows.x, rows.y)
+    shared = rows_of(model, rows)
+    return OwnRows(shared) if isinstance(near, OwnRows) else shared
+
+
+def _near_others(nearest: NearestRows, folds: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+    """The numbers of some rows (n,), and of those of other folds (N,) that are nearest to each, (n, k)."""
+    every, points = torch.arange(len(folds)), nearest.points
+    if len(folds.unique()) == len(folds):
+        yield every, near_groups([(every, nearest)], every, _NEIGHBORS)[:, :-1]
+        return
+    for fold in folds.unique():
+        inside, others = every[folds == fold], every[folds != fold]
+        yield inside, others[NearestRows(points[others]).query(points[inside], min(_NEIGHBORS, len(others)))]
 
 
 @torch.no_grad()
-def needs_no_features(model: WeightSpaceGP, x: Tensor, y: Tensor, weights: Tensor | None) -> bool:
-    """Whether rows near some of the rows (N, d) leave less variance there than the features of a model lack.
+def needs_no_features(model: WeightSpaceGP, rows: FittedRows) -> bool:
+    """Whether rows near some of the rows leave less variance there than the features of a model lack.
 
     Where they leave more, or much less than the noise has, such as for a smooth function with much noise, features
     gather what all rows tell, and blocks of rows tell its parameters better. Of more than 100,000 rows that takes
     minutes, and gains some thousandths of a nat where near rows leave so little.
     """
+    x, y, weights = rows
     some = random_rows(len(x), _COMPARED_ROWS).to(x.device)
     others = torch.ones(len(x), dtype=torch.bool, device=x.device)
     others[some] = False
-    near = rows_of(model, x[others], y[others], None if weights is None else weights[others])
+    near = rows_of(model, FittedRows(x[others], y[others], None if weights is None else weights[others]))
     variance = near(x[some])[1].mean()
     is_little = bool(variance <= _SHARE_OF_NOISE * near.variances.mean())
     if is_little:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin, clone
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_consistent_length
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 from torch import Tensor
 
 from .._support import checks
@@ -40,7 +40,7 @@ from .forest import MOST_VALUES, forest_baseline
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, observed_variances
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
-from .near_predictions import OwnRows, conditioned_rows, own_rows, rows_of
+from .near_predictions import FittedRows, OwnRows, of_more_rows, own_rows, rows_of
 from .phases import phases
 from .row_weights import present, row_weights
 from .scaling import ColumnScaler, input_scaler, num_lengthscales
@@ -131,11 +131,6 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     _metric = staticmethod(r2_score)
     _one_model = (*ONE_MODEL, "noise")
 
-    _predicts_by: Literal["features", "shared rows", "own rows"] = "features"
-    """What predicts new rows: features, or rows near them by the exact kernel alone, which they share or not."""
-    _near: SharedRows | OwnRows | None = None
-    """These rows, where they are not to be taken from the model."""
-
     def __init__(
         self,
         kernel: str | Kernel = "auto",
@@ -221,14 +216,6 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return self._learn(*rows, has_more_rows=self._has_more_rows)
 
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
-        if self._near is not None and self._waiting is not None:
-            old, new = self._waiting, (x, targets, self._with_gaps(x, weights))
-            both = None if old[2] is None and new[2] is None else torch.cat([_precisions(old), _precisions(new)])
-            self._waiting = torch.cat([old[0], x]), torch.cat([old[1], targets]), both
-            self._near = self._near_rows_of(rows_of(self._model, *self._waiting))
-            self._num_observed = self._num_observed + len(x)
-            return
-        self._near = None
         averaged = self._model if isinstance(self._model, AveragedGP) else None
         total = 0 if averaged is None else len(averaged.y) + len(x)
         if averaged is not None and weights is None and total <= MOST_AVERAGED:
@@ -274,7 +261,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                     of_rows = None if own is None else own[train]
                     model, once = self._trained(parts, x[train], z[train], of_rows, len(x), deadline, seconds)
                     if model.conditioned is None:
-                        shared = rows_of(model, x[train], z[train], of_rows)
+                        shared = rows_of(model, FittedRows(x[train], z[train], of_rows))
             bar.begin("comparison")
             near: SharedRows | OwnRows | None = shared
             others = _OTHERS if deadline.allows(seconds + once) else {"constant": Constant}
@@ -296,10 +283,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             self._compare(comparison, rows)
             if self.encoder_ is not None and self.fallback_ is None:
                 comparison.warn_of_marked(self.encoder_.encoding_.marks)
-        self.model_, self._near, self._predicts_by = model, None, "features"
+        self.model_ = model
         if near is not None:
-            self._predicts_by = "own rows" if isinstance(near, OwnRows) else "shared rows"
-            self._waiting, self._near = (x, z, own), self._near_rows_of(rows_of(model, x, z, own))
+            every = FittedRows(x, z, own)
+            self._predict_from(of_more_rows(near, model, every), every)
 
     def _judged(self, rows: LabeledRows, found: Floats) -> Floats:
         """The losses (N,) of rows that a model has not seen, and the tails of each target that make them smallest.
@@ -362,7 +349,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             losses = observed_means(_columns(-model.left_out_log_density.numpy()), rows.y)
             comparison.on_left_out(rows, losses)
             self._compare(comparison, rows)
-        self.model_, self._near, self._predicts_by = model, None, "features"
+        self.model_ = model
 
     def _has_gaps(self, x: Tensor) -> Tensor:
         """Whether marked cells are missing in the rows of standardized inputs (N, d), (N,)."""
@@ -499,26 +486,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         if self.fallback_ is not None or isinstance(self._model, StudentModels):
             observed = self._observed(x)
             return _columns(observed.mean.numpy()), _columns(observed.variance.numpy())
-        near = self.near_
+        near: Any = self.near_
         model = self.model_ if near is None else self._model
         mean, variance = latent_moments(model, x, has_variance, near)
         if has_variance:
             variance = observed_variances(model, x, variance, self._of_gaps(x))
         return mean.numpy(), variance.numpy()
-
-    @property
-    def near_(self) -> SharedRows | OwnRows | None:
-        """The rows by which new ones are predicted without features; None where features predict."""
-        if self._predicts_by == "features":
-            return None
-        rows = self._near  # another thread may add rows meanwhile
-        if rows is None:
-            rows = self._near = self._near_rows_of(conditioned_rows(self.model_))
-        return rows
-
-    def _near_rows_of(self, shared: SharedRows) -> SharedRows | OwnRows:
-        """Rows that new ones share, or as each of them has its own."""
-        return (own_rows(shared) if self._predicts_by == "own rows" else None) or shared
 
     def cross_val_predict(
         self,
@@ -538,18 +511,18 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :param sample_weight: the weights that were fitted, none of them zero.
         """
         return_std = checks.flag("return_std", return_std)
-        if isinstance(getattr(self, "model_", None), AveragedGP):
+        check_is_fitted(self)
+        if isinstance(self._model, AveragedGP):
             x, z, folds, _ = self._fitted_rows(X, y, cv, groups, sample_weight)
-            found = self.model_.leave_group_out(x, z, folds)
+            found = self._model.leave_group_out(x, z, folds)
             mean = self._shaped(self.y_scaler_.inverse_transform(_columns(found.mean.numpy())))
             std = self._shaped(_columns(found.stddev.numpy()) * self.y_scaler_.scale_)
             return (mean, std) if return_std else mean
-        left_out, x = self._left_out(X, y, cv, groups, sample_weight)
-        mean = self._shaped(self.y_scaler_.inverse_transform(_columns(left_out.mean.numpy())))
+        x, latent_mean, latent = self._left_out(X, y, cv, groups, sample_weight)
+        mean = self._shaped(self.y_scaler_.inverse_transform(latent_mean.numpy()))
         if not return_std:
             return mean
-        latent = left_out.latent_variance.reshape(len(x), -1)
-        variance = observed_variances(self.model_, x, latent, self._of_gaps(x)).numpy() * self._tail.variance.numpy()
+        variance = observed_variances(self._model, x, latent, self._of_gaps(x)).numpy() * self._tail.variance.numpy()
         return mean, self._shaped(np.sqrt(variance) * self.y_scaler_.scale_)
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Floats:
@@ -632,12 +605,6 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 def _columns(values: Floats) -> Floats:
     """Values (N,) or (N, T) of one or several targets as (N, T)."""
     return values.reshape(len(values), -1)
-
-
-def _precisions(rows: tuple[Tensor, Tensor, Tensor | None]) -> Tensor:
-    """The weights (N,) of rows."""
-    x, _, weights = rows
-    return x.new_ones(len(x)) if weights is None else weights.to(x)
 
 
 def _tells_no_scale(columns: Floats) -> bool:

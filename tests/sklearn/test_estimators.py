@@ -577,7 +577,7 @@ def test_near_rows_predict_where_features_lack_more(monkeypatch, gain, limit):
     x, y = rough(1300)
     settings = {"max_evaluations": 30, "average": False, "random_state": 0, "time_limit": limit}
     model = RandomFeatureGPRegressor(**settings).fit(x[:1200], y[:1200])
-    assert isinstance(model._near, OwnRows if gain > 0 else SharedRows)
+    assert isinstance(model.near_, OwnRows if gain > 0 else SharedRows)
     before = model.predict(x[1200:], return_std=True)
     copied = pickle.loads(pickle.dumps(model))
     features = model.model_.posterior(torch.from_numpy(model.x_scaler_.transform(x[1200:])))
@@ -589,5 +589,12 @@ def test_near_rows_predict_where_features_lack_more(monkeypatch, gain, limit):
     errors = [np.sqrt(np.mean((mean - y[1200:]) ** 2)) for mean in (before[0], of_features)]
     assert gain > 0 or errors[0] < errors[1]
     assert 0.88 < np.mean(np.abs(before[0] - y[1200:]) < 1.96 * before[1]) <= 1.0
+    mean, std = copied.cross_val_predict(x[:1200], y[:1200], return_std=True)
+    assert 0.9 < np.mean(np.abs(mean - y[:1200]) < 1.96 * std) <= 1.0
+    folds = copied.cross_val_predict(x[:1200], y[:1200], 100)
+    assert errors[0] / 2.0 < np.sqrt(np.mean((mean - y[:1200]) ** 2)) < errors[0] * 2.0
+    assert np.sqrt(np.mean((mean - folds) ** 2)) < 0.5 * errors[0]
+    with pytest.raises(ValueError, match="expected the rows that were fitted"):
+        copied.cross_val_predict(x[1199::-1], y[1199::-1])
     more = (copied if gain > 0 else model).partial_fit(x[1200:], y[1200:]).predict(x[1200:])
     assert np.sqrt(np.mean((more - y[1200:]) ** 2)) < errors[0]

@@ -13,8 +13,9 @@ from rfgp.likelihoods.dirichlet import dirichlet_targets
 from rfgp.sklearn import RandomFeatureGPClassifier
 from rfgp.sklearn.calibration import log_probabilities
 from rfgp.sklearn.folds import fold_labels
+from rfgp.sklearn.latent import latent_moments
 from rfgp.sklearn.model_size import ModelSize
-from rfgp.sklearn.near_predictions import OwnLabels, needs_no_features, own_rows
+from rfgp.sklearn.near_predictions import FittedRows, OwnLabels, needs_no_features, own_rows
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -42,6 +43,21 @@ def test_each_point_is_predicted_from_the_rows_nearest_to_it(count):
         torch.testing.assert_close(variance, 2.0 - cross.squeeze(0) @ weights, rtol=1e-9, atol=1e-9)
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("is_own", [True, False])
+@pytest.mark.parametrize("size", [1, 60])
+def test_rows_are_left_out_of_those_that_predict_them(is_own, size):
+    rows = shared(300)
+    predictor, folds = own_rows(rows) if is_own else rows, torch.arange(300) // size
+    means, variances = predictor.left_out(folds)
+    for row in (0, 150, 299):
+        others = folds != folds[row]
+        without = SharedRows(rows.kernel, rows.x[others], rows.targets[others], rows.variances[others], rows.scales)
+        mean, variance = (own_rows(without) if is_own else without)(rows.x[~others])
+        torch.testing.assert_close(means[~others], mean, rtol=1e-6, atol=1e-5)
+        torch.testing.assert_close(variances[~others], variance, rtol=1e-6, atol=1e-5)
+
+
 def test_points_too_far_for_distances_are_refused_and_rows_without_a_factor_are_shared(monkeypatch):
     rows = shared(40)
     own, points = own_rows(rows), rows.x[:5] + 0.01
@@ -53,6 +69,8 @@ def test_points_too_far_for_distances_are_refused_and_rows_without_a_factor_are_
 
     monkeypatch.setattr("rfgp.sklearn.near_predictions.predictions", fails)
     for found, wanted in zip(own(points), rows(points), strict=True):
+        assert torch.equal(found, wanted)
+    for found, wanted in zip(own.left_out(torch.arange(40)), rows.left_out(torch.arange(40)), strict=True):
         assert torch.equal(found, wanted)
 
 
@@ -69,9 +87,9 @@ def test_many_rows_need_no_features_for_what_noise_hides(monkeypatch):
     kernel = rfgp.approximate(exact, 16, method="landmarks", train_inputs=x, seed=0)
     model = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
     model.likelihood.noise = 0.5
-    assert not needs_no_features(model, x, x[:, 0], None)
+    assert not needs_no_features(model, FittedRows(x, x[:, 0]))
     monkeypatch.setattr("rfgp.sklearn.near_predictions._MANY_ROWS", 400)
-    assert needs_no_features(model, x, x[:, 0], None)
+    assert needs_no_features(model, FittedRows(x, x[:, 0]))
 
 
 @torch.no_grad()
@@ -96,7 +114,7 @@ def test_each_point_is_predicted_from_the_labels_nearest_to_it(profile):
             noise = torch.where(inside, values.inside_noise, values.outside_noise)
             target = torch.where(inside, values.inside, values.outside) - mean.constant[number]
             weights = torch.linalg.solve(matrix + torch.diag(noise), cross.mT).squeeze(-1)
-            torch.testing.assert_close(found_means[number], mean.constant[number] + weights @ target)
+            torch.testing.assert_close(found_means[number], weights @ target)
             variance = exact(point[None], diag=True).squeeze() - cross.squeeze(0) @ weights
             torch.testing.assert_close(found_variances[number], variance)
 
@@ -132,7 +150,7 @@ def test_near_rows_predict_labels_where_there_is_no_time_for_features(of_labels)
 def predicted(model, x):
     """What near rows say, and what features would."""
     by_features = pickle.loads(pickle.dumps(model))
-    by_features.near_ = None
+    by_features.model_ = by_features.model_
     return model.predict_proba(x), by_features.predict_proba(x)
 
 
@@ -145,8 +163,21 @@ def test_labels_are_left_out_of_the_rows_that_predict_them(of_labels, cv):
     place = 7
     others = folds != folds[place]
     near = OwnLabels(model._model, model._inputs(x[:1300])[others], torch.from_numpy(y[:1300] - y.min())[others])
-    moments = (part.mT for part in near(model._inputs(x[place : place + 1])))
+    moments = (part.mT for part in latent_moments(model._model, model._inputs(x[place : place + 1]), rows=near))
     np.testing.assert_allclose(found[place], model._calibrated(log_probabilities(*moments))[0], atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda x, y: (x[:5], y[:5]), lambda x, y: (x[::-1], y[::-1]), lambda x, y: (x, np.roll(y, 1))],
+    ids=["few", "reversed", "other labels"],
+)
+def test_other_labels_than_the_fitted_ones_are_not_left_out(of_labels, change):
+    x, y = change(*(part[:1300] for part in rough_labels(1500)))
+    with pytest.raises(ValueError, match="expected the rows that were fitted"):
+        of_labels[0].cross_val_predict(x, y)
+    with pytest.raises(ValueError, match="expected the rows that were fitted"):
+        of_labels[0].cross_validate(x, y, cv=2)
 
 
 @pytest.mark.parametrize("is_asked", [False, True])

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import torch
 from torch import Tensor
 
-from ..._support import checks
 from ..posterior.posterior import WeightPosterior
 from .residual import Conditional, ResidualProcess
 from .rows import LocalRows
@@ -223,8 +222,6 @@ class LocalConditioning:
 
     def _nearest(self, near: Tensor, points: Tensor, count: int) -> Tensor:
         """The numbers (n, m) of the rows nearest to the points with numbers (n,)."""
-        if not bool(near[points].square().sum(-1).isfinite().all()):
-            raise checks.overflow(near[points])
         return self.rows.nearest.query(near[points], count)
 
 

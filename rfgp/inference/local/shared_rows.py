@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import functools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,6 @@ import torch
 from linear_operator import to_dense
 from torch import Tensor
 
-from ..._support import checks
 from ...linalg.cholesky_factor import factor_of
 from ...linalg.nearest import NearestRows, scaled_points
 from ..posterior.draws import detached
@@ -74,18 +74,50 @@ class SharedRows:
 
         :raises ValueError: for inputs too large for distances between them.
         """
-        points = scaled_points(x, self.scales)
-        if not bool(points.square().sum(-1).isfinite().all()):
-            raise checks.overflow(points)
-        size = min(max(_FEWEST_POINTS, _MOST_ROWS * len(x) // (_ROWS_PER_POINT * len(self.x))), _MOST_POINTS)
-        count = min(max(_FEWEST_NEIGHBORS, 4 * _MOST_ROWS // min(size, max(len(x), 1))), len(self.x), _MOST_ROWS)
-        near = self.nearest.query(points, count).numpy()
         means, variances = x.new_empty(2, len(x), dtype=torch.float64)
         is_safe = len(x) > _FEW_POINTS and self._is_safe
-        for cluster in BlockPartition(points, size).blocks:
-            rows = _shared(near[cluster.numpy()]).to(x.device)
+        for cluster, rows in self._clusters(scaled_points(x, self.scales)):
             means[cluster], variances[cluster] = self._moments(x[cluster], rows, is_safe)
         return means, variances
+
+    @torch.no_grad()
+    def left_out(self, folds: Tensor) -> tuple[Tensor, Tensor]:
+        """The same at the rows themselves, each given those of other folds (N,)."""
+        if len(folds.unique()) == len(folds):
+            return self._each_left_out()
+        means, variances = self.targets.new_empty(2, len(self.x))
+        for fold in folds.unique():
+            inside, others = folds == fold, folds != fold
+            rows = SharedRows(self.kernel, self.x[others], self.targets[others], self.variances[others], self.scales)
+            means[inside], variances[inside] = rows(self.x[inside])
+        return means, variances
+
+    def _each_left_out(self) -> tuple[Tensor, Tensor]:
+        r"""The same at the rows themselves, each given the others.
+
+        .. math:: y_i - \mu_{-i} = (P y)_i / P_{ii}, \qquad V_{-i} = 1 / P_{ii} - \Sigma_i, \qquad
+            P = (K_{RR} + \Sigma_R)^{-1}
+
+        Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, Eq. 5.10 to 5.12.
+        """
+        means, variances = self.targets.new_empty(2, len(self.x))
+        for cluster, near in self._clusters(self.nearest.points):
+            rows = torch.cat([cluster, near[~torch.isin(near, cluster)]])
+            matrix = to_dense(self.kernel(self.x[rows]))
+            matrix.diagonal().add_(self.variances[rows])
+            precision = torch.cholesky_inverse(factor_of(matrix))
+            own = 1.0 / precision.diagonal()
+            means[cluster] = (self.targets[rows] - own * (precision @ self.targets[rows]))[: len(cluster)]
+            variances[cluster] = (own - self.variances[rows]).clamp_min(0.0)[: len(cluster)]
+        return means, variances
+
+    def _clusters(self, points: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
+        """The numbers of scaled points that are close, and of the rows that they share."""
+        size = min(max(_FEWEST_POINTS, _MOST_ROWS * len(points) // (_ROWS_PER_POINT * len(self.x))), _MOST_POINTS)
+        count = min(max(_FEWEST_NEIGHBORS, 4 * _MOST_ROWS // min(size, max(len(points), 1))), len(self.x), _MOST_ROWS)
+        near = self.nearest.query(points, count).numpy()
+        for cluster in BlockPartition(points, size).blocks:
+            yield cluster.to(self.x.device), _shared(near[cluster.numpy()]).to(self.x.device)
 
     def _moments(self, x: Tensor, rows: Tensor, is_safe: bool) -> tuple[Tensor, Tensor]:
         """Means and variances in float32 where that is safe and has a factor, else in float64."""
