@@ -115,7 +115,7 @@ figure.savefig("drop_in_regression.png")
 # - The features are random, and this is one seed. We come to others in a moment.
 # - With more features than rows the exact kernel is cheaper. The library warns, and still works.
 #
-# ## How far from exact?
+# ## Approximation error
 #
 # A picture does not help with ten inputs. A number does: `rfgp.diagnostics.kl_to_exact` is the Kullback-Leibler
 # divergence of the approximate posterior from the exact one with the same parameters, summed over test points. We

@@ -314,7 +314,7 @@ figure.savefig("wind_rates.png")
 # error of 0.5 m/s cannot show more. The intervals of both are too narrow by a factor of two or more: derivatives look
 # at the finest detail, where the Gaussian kernel expects the least.
 #
-# ## How far from exact?
+# ## Approximation error
 #
 # `kl_to_exact` sums over points and components; we divide by their number, and take 250 of the measurements, which
 # features other than those of a grid can follow. For these the distribution of the frequencies matters. By default

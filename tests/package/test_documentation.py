@@ -55,7 +55,7 @@ TABLES = [arguments for arguments in RFGP if arguments[0] in ("fit", "predict")]
 WITH_EXAMPLES = [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
 SLOW = {
     *("likelihoods", "choosing_features", "streams", "study", "big_tables", "variational", "many_outputs", "gpytorch"),
-    *("estimators", "heteroscedastic", "what_there_is", "several_outputs_few_rows", "boosting"),
+    *("estimators", "heteroscedastic", "feature_overview", "several_outputs_few_rows", "boosting"),
 }
 SIZED = pytest.mark.long("examples of the size that users have, which take seconds a page")
 
