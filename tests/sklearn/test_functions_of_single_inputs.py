@@ -15,7 +15,7 @@ from rfgp.inference.sums.additive_mean import AdditiveMean
 from rfgp.sklearn import RandomFeatureGPRegressor
 from rfgp.sklearn.choice import with_additive_mean
 from rfgp.sklearn.latent import latent_moments
-from rfgp.sklearn.near_predictions import rows_of
+from rfgp.sklearn.near_predictions import FittedRows, rows_of
 from rfgp.training import timing
 from rfgp.training.starts import random_rows
 
@@ -144,7 +144,7 @@ def test_near_rows_predict_what_the_functions_leave_over():
     x, y = (torch.from_numpy(part) for part in table("waves"))
     model, scaled = fitted().model_, torch.from_numpy(fitted().x_scaler_.transform(x.numpy()))
     z, new = torch.from_numpy(fitted().y_scaler_.transform(y.numpy()[:, None])[:, 0]), scaled[:5] + 0.05
-    mean, variance = latent_moments(model, new, rows=rows_of(model, scaled, z, None))
+    mean, variance = latent_moments(model, new, rows=rows_of(model, FittedRows(scaled, z)))
     exact, noise = model.covar_module.exact_kernel, model.likelihood.noise.detach() * torch.eye(len(z))
     with torch.no_grad():
         cross, matrix = exact(new, scaled).to_dense(), exact(scaled).to_dense() + noise
