@@ -59,14 +59,14 @@ def sentences():
         [of_splits(name, data_set, method, "error") for data_set in ("kin40k", "rf1")]
         for name, method in (("accuracy_per_second", "rfgp"), ("accuracy_peers", "boosting, up to 1,000 trees"))
     )
-    yield f"RMSE {own[0]:.3f} in {seconds:.0f} s, boosting {other[0]:.3f}; rf1, with spikes, is lost:"
-    yield f"is lost: {own[1]:.3f} against {other[1]:.3f}."
+    yield f"RMSE {own[0]:.3f} in {seconds:.0f} s, boosting {other[0]:.3f}. Boosting wins on rf1,"
+    yield f"whose targets have spikes: {other[1]:.3f}, rfgp {own[1]:.3f}."
     grid, tables, blocks = (result(name)["claims"] for name in ("fourier_grid", "messy_tables", "coverage"))
     yield f"all parameters in {grid['fit seconds']:.1f} s, a map of 10^8 points in {grid['map seconds']:.1f} s"
     yield f" s and {grid['map GB']:.1f} GB."
     yield f"cover {blocks['blocks']['least']:.2f} to {blocks['blocks']['most']:.2f} of functions drawn from the model."
     least, most = (tables[f"{end} error to boosting"] for end in ("least", "most"))
-    yield f"errors at {least:.2f} to {most:.2f} of boosting's."
+    yield f"errors are {least:.2f} to {most:.2f} times those of boosting."
 
 
 def test_the_readme_says_what_results_have():
