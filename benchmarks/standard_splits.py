@@ -33,8 +33,6 @@ FAMILIES = {
 }
 MARKERS = "os^Dv<>pXP*"
 COLUMNS, SECONDS = 4, (0.01, 100.0)
-FIRST = "kin8nm"
-"""The set of the figure of the README."""
 PAGE = HERE.parent / "docs" / "standard_splits.md"
 
 
@@ -91,20 +89,6 @@ def draw(cells: dict[str, Any], out: Path) -> None:
     save_figure(figure, out)
 
 
-def draw_first(cells: dict[str, Any], out: Path) -> None:
-    """The figure of the README: error and coverage on one set."""
-    shown = ("rfgp", "boosting", "LightGBM", "SVGP", "exact", "GPBoost")
-    figure, axes = plots.figure(1, 2, width=4.0, height=2.8)
-    for ax, score, label in zip(axes[0], ("error", "coverage"), ("RMSE", "coverage (95 %)"), strict=True):
-        draw_panel(ax, points(cells, FIRST), score, shown)
-        ax.set_ylabel(label)
-    axes[0, 0].set_ylim(bottom=0.0)
-    axes[0, 1].set_ylim(0.8, 1.0)
-    axes[0, 1].axhline(0.95, color="#888888", linewidth=0.8, linestyle="--")
-    plots.legend(figure, axes.ravel().tolist(), columns=6)
-    save_figure(figure, out.with_name("front_page.json"))
-
-
 def draw_panel(ax: Axes, found: dict[str, Point], score: str, shown: Iterable[str]) -> None:
     """The means of every family, those of one that goes on or has limits of time with a line."""
     for label, marker in zip(FAMILIES, MARKERS, strict=True):
@@ -129,7 +113,6 @@ def main() -> None:
     cells = json.loads(out.read_text())["cells"] | json.loads(beside.read_text())["cells"]
     PAGE.write_text(page(cells), encoding="utf-8")
     draw(cells, out)
-    draw_first(cells, out)
 
 
 if __name__ == "__main__":

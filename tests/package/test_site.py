@@ -152,7 +152,7 @@ def test_an_index_page_has_no_relative_links(monkeypatch):
     text = links.absolute((ROOT / "README.md").read_text(encoding="utf-8"), "https://host/rfgp", "v1")
     targets = re.findall(r"\]\(([^)]+)\)", text)
     assert len(targets) > 20 and all(target.startswith("https://") for target in targets)
-    assert "(https://host/rfgp/raw/v1/benchmarks/figures/front_page.png)" in text
+    assert "(https://host/rfgp/raw/v1/benchmarks/figures/random_features.png)" in text
     settings = tomllib.loads(links.with_addresses((ROOT / "pyproject.toml").read_text(), "https://host/rfgp", "v1"))
     assert settings["project"]["urls"]["Source"] == "https://host/rfgp"
     assert max(map(len, settings["project"]["urls"])) <= 32  # what PyPI takes
