@@ -22,6 +22,7 @@ extensions = [
     "myst_nb",
     "mathml",
     "measured",
+    "plain_words",
     "rooms",
     "reference_pages",
     "tutorial_pages",

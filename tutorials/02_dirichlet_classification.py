@@ -319,7 +319,7 @@ figure.savefig("dirichlet_spirals.png")
 #
 # The regression of labels is an approximation, and its probabilities may be too firm or too modest, all of them alike.
 # A *temperature* T corrects that: probabilities are raised to the power 1/T and normalized. The order of the classes
-# stays, and with it the error rate. It is one number, and some hundred rows choose it. These must be rows that the
+# stays, and with it the error rate. It is one number, and a few hundred rows choose it. These must be rows that the
 # model has not seen: here the first half of the test rows, and the second half judges.
 
 # %%

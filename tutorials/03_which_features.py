@@ -202,10 +202,10 @@ figure.savefig("which_features_localized.png")
 
 # %% [markdown]
 # With ten features the mean of the plain model falls to zero where |x| is large, in the midst of data. Its band is
-# that of the prior there, since predictions add the variance that features lack: it has learned nothing, and says so.
-# The localized one follows the exact model and returns to the prior. We gave it a center per test input here; by
-# default it clusters the training inputs, which is cheaper and as good near the data. It is a method for short
-# lengthscales and noise that is not tiny: with long lengthscales a single center is better.
+# that of the prior there, since predictions add the residual variance of the features: it has learned nothing, and
+# says so. The localized one follows the exact model and returns to the prior. We gave it a center per test input
+# here; by default it clusters the training inputs, which is cheaper and as good near the data. It is a method for
+# short lengthscales and noise that is not tiny: with long lengthscales a single center is better.
 #
 # **What to remember.** Ask `rank_methods` before you compare by hand. Pass `train_inputs` to `approximate`, and it
 # asks for you, for the method whose posterior loses least, among those that last off the data. If the

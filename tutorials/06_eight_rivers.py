@@ -222,7 +222,7 @@ figure.savefig("eight_rivers_covariance.png")
 #
 # ## Many months, many holes
 #
-# Two months fit into some hundred features. Five months do not, if the floods come as often. Here are rivers that we
+# Two months fit into a few hundred features. Five months do not, if the floods come as often. Here are rivers that we
 # make up, 600 values each, so that the truth is known; every one of them loses a day and a half every other week or so.
 #
 # With landmarks and `block_size` the model has what the landmarks leave over as well: blocks of near rows, inside of

@@ -393,7 +393,7 @@ class Family(abc.ABC):
         return None if residual is None else residual.variance()
 
     def residual_covariance(self, x: Tensor) -> ResidualCovariance | None:
-        r"""What the features lack of the covariance (T, T) of outputs at points, :math:`K(x, x) - F(x) F(x)^\top`.
+        r"""The residual covariance (T, T) of outputs at points, :math:`K(x, x) - F(x) F(x)^\top`.
 
         None for features of the whole kernel; a ValueError where a map has not been made yet.
         """

@@ -263,7 +263,7 @@ class FeatureKernel(HasFeatures, CheckedKernel, CheckedState, Kernel):
         return self.family.residual_variance(x)
 
     def residual_covariance(self, x: Tensor) -> ResidualCovariance | None:
-        r"""What the features lack of the covariance (T, T) of outputs at points, :math:`K(x, x) - F(x) F(x)^\top`.
+        r"""The residual covariance (T, T) of outputs at points, :math:`K(x, x) - F(x) F(x)^\top`.
 
         None for features of the whole kernel.
 

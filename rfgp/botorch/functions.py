@@ -46,7 +46,7 @@ class Functions(NamedTuple):
     weights: SquareRootPosterior
     noise: Tensor
     raises_noise: bool = False
-    """Whether what features lack is noise of observations, as on a Fourier grid."""
+    """Whether the residual variance is noise of observations, as on a Fourier grid."""
 
     @classmethod
     @torch.no_grad()
@@ -137,7 +137,7 @@ class Functions(NamedTuple):
         return mean.double().unsqueeze(-1).expand(*mean.shape, len(self.outputs))
 
     def _residual(self, x: Tensor) -> Tensor | None:
-        """The prior variance that the features lack, as a covariance of every row, (..., q, m, m)."""
+        """The residual variance of the features, as a covariance of every row, (..., q, m, m)."""
         residual: ResidualCovariance | None = self.kernel.residual_covariance(x)
         if residual is None:
             return None

@@ -108,7 +108,7 @@ class ObservationKernel(ChangesInputs, CheckedKernel, Kernel):
         return _in_place(rows, blocks, -2)
 
     def _kind(self, x: Tensor) -> Tensor:
-        """What tells rows apart whose quadrature differs, (N, d + 2): extents, and whether there are derivatives."""
+        """What identifies rows whose quadrature differs, (N, d + 2): extents, and whether there are derivatives."""
         rows = self.rows(x)
         is_derivative = (rows.weights[..., 1:] != 0).any(-1, keepdim=True)
         return torch.cat([extents(rows), is_derivative.reshape(-1, *is_derivative.shape[-2:]).any(0)], dim=-1)

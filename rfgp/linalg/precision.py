@@ -16,7 +16,7 @@ _SAMPLE = 64
 
 
 def spaced_rows(rows: Tensor) -> Tensor:
-    """At most some hundred evenly spaced rows of (..., N, D), which stand for all of them.
+    """At most a few hundred evenly spaced rows of (..., N, D), which stand for all of them.
 
     >>> spaced_rows(torch.randn(10_000, 2)).shape[0] < 1_000
     True

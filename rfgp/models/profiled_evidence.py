@@ -39,7 +39,7 @@ class ProfiledEvidence:
         q(\gamma) = \min_b \rho^\top \Big(S - \sum_j \frac{\gamma z_j z_j^\top}{1 + \gamma \lambda_j}\Big) \rho,
         \qquad \rho = (1, -b)
 
-    for noise variance s, output scale a and the variance a r that the features lack.
+    for noise variance s, output scale a and the residual variance a r of the features.
 
     :param eigenvalues: :math:`\lambda`, (D,), of the Gram matrix of features of unit scale.
     :param crosses: z, products of its eigenvectors with the target and the basis of the mean, (D, 1 + k).

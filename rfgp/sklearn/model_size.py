@@ -21,8 +21,8 @@ _MANY_ROWS, _MANY_NEIGHBORS = 10_000, 128
 _SIZES = ((128, None), (128, 128), (256, 128), (512, 256), (1024, 256), (1024, 512), (2048, 512), (4096, 512))
 """Numbers of features and of rows in a block, in the order of their costs."""
 _FIT_SHARE, _CELLS_SHARE, _EVIDENCE_SHARE = 0.35, 0.7, 0.03
-"""The part of a time limit that the fit of the wide model may take: more for the first blocks of cells, and less where
-its evidence is evaluated again and again, because parameters cannot be found on few rows with the exact kernel."""
+"""The part of a time limit that the fit of the feature model may take: more for the first blocks of cells, and less
+where its evidence is evaluated again and again, because the exact kernel of few rows cannot tell parameters."""
 _SMALLEST_TRAINING_SHARE, _FEWEST_SECONDS = 0.2, 0.01
 _PROBE_ROWS, _FEWEST_PROBED = 2048, 256
 _FEWEST_FEATURES, _FEWEST_NEIGHBORS = 32, 16
@@ -55,7 +55,7 @@ class ModelSize(NamedTuple):
 def default_size(num_rows: int, is_local: bool, num_neighbors: int = 64) -> ModelSize:
     """All rows as landmarks of a small table; else as many as serve most tables, and blocks.
 
-    Where predictions gain from many neighbors, they gain from wide models too.
+    Where predictions gain from many neighbors, they gain from models with many features too.
     """
     if num_rows <= NUM_EXACT_ROWS:
         return ModelSize(num_rows, None)

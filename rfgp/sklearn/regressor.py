@@ -98,7 +98,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
     :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
     :param average: whether targets are learned by :class:`rfgp.averaging.AveragedGP`, which averages over parameters,
-        scales of the inputs and scales of the targets, so that intervals of some hundred rows are right; the residuals
+        scales of the inputs and scales of the targets, so that intervals of a few hundred rows are right; the residuals
         of a forest are one of the members. "auto" does so up to 1,500 rows without ``sample_weight``, where no
         parameter above is set, ten values of each target are known, and a data frame has neither text of many values
         nor many gaps; True up to 3,000.

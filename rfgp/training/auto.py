@@ -31,7 +31,7 @@ _COMPARISONS = 8.0
 
 
 class _Learned(NamedTuple):
-    """Parameters, what held-out rows lose by them, how they were learned, and their values for the wide model."""
+    """Parameters, what held-out rows lose by them, how they were learned, and their values for the feature model."""
 
     source: str
     loss: float
@@ -105,7 +105,7 @@ def _best_of_all(training: Training) -> Iterator[Stage]:
 
 @torch.no_grad()
 def _held_out_loss(training: Training, rows: Tensor, held: Tensor) -> float:
-    """The mean negative log density of held-out targets under the wide model of other rows; a stage of its own."""
+    """The mean negative log density of held-out targets under the feature model of other rows; a stage of its own."""
     began, some, model = timing.clock(), rows[random_rows(len(rows), _CHECKED_ROWS)], training.model
     regression = training.regression
     try:
@@ -118,5 +118,5 @@ def _held_out_loss(training: Training, rows: Tensor, held: Tensor) -> float:
         score = -float(normal_log_density(error, variance).mean())
     except (ValueError, NoValueError):
         score = math.inf
-    training.add_stage("wide model", f"{len(held)} held-out rows", began, score, unit="nats lost per row")
+    training.add_stage("feature model", f"{len(held)} held-out rows", began, score, unit="nats lost per row")
     return score if math.isfinite(score) else math.inf

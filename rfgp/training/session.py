@@ -263,7 +263,7 @@ class Training:
             return value
         if not self.objective.leaves_fit:
             return value
-        self.add_stage("wide model", "all rows", began, value / count)
+        self.add_stage("feature model", "all rows", began, value / count)
         began = timing.clock()
         try:
             ascent = self.rescale()

@@ -70,7 +70,7 @@ def check_moments(draws, mean, covariance):
 
 
 def of_features(model, x):
-    """Mean and covariance at x without the variance that features lack, which no function of them has."""
+    """Mean and covariance at x without the residual variance of the features, which no function of them has."""
     (inputs,), noise = model.train_inputs, model.likelihood.noise
     kernel, mean = model.covar_module, model.mean_module
     cross, total = kernel(x, inputs).to_dense(), kernel(inputs).to_dense() + noise * torch.eye(len(inputs))

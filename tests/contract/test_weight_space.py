@@ -85,7 +85,7 @@ def test_means_and_covariances_between_points_and_outputs(case):
 @every_pair
 @pytest.mark.parametrize("case", MODELS, ids=str)
 def test_draws_have_the_moments_of_the_posterior(case, draws=600):
-    """Without blocks, what the features lack is a variance of every point, and in no function that is drawn.
+    """Without blocks, the residual variance is a variance of every point, and in no function that is drawn.
 
     The errors of second moments are those of normal draws about the mean of each law of a mixture.
     """

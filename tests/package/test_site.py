@@ -12,6 +12,7 @@ from pathlib import Path
 import llms_index
 import mathml
 import performance_page
+import plain_words
 import pytest
 import reference_pages
 import tutorial_pages
@@ -80,6 +81,18 @@ def test_links_lead_to_pages_and_files(page):
         assert (page.parent / path).exists(), path
     for path in re.findall(r"``((?:tests|benchmarks|tutorials|rfgp|docs)/[\w/.]+\.(?:py|md|rst|png))``", text):
         assert (ROOT / path).exists(), path
+
+
+@pytest.mark.parametrize("folder", [".", "docs", "docs/coming_from", "tutorials", "rfgp"])
+def test_no_page_and_no_docstring_needs_two_readings(folder):
+    pattern = "**/*.py" if folder == "rfgp" else "*.*"
+    paths = [path for path in (ROOT / folder).glob(pattern) if path.suffix in {".md", ".rst", ".py"}]
+    found = {path.name: plain_words.refused(path.read_text(encoding="utf-8")) for path in paths}
+    assert len(paths) > 2 and {name: phrases for name, phrases in found.items() if phrases} == {}
+
+
+def test_refused_words_are_found():
+    assert plain_words.refused("Our intervals\nhold .94 of them.") == ['"intervals hold": say "intervals cover"']
 
 
 @pytest.mark.parametrize("path", ["README.md", "CONTRIBUTING.md", "benchmarks/README.md"])

@@ -30,7 +30,7 @@ from rfgp.models import HeteroscedasticGP, LaplaceGP, WeightSpaceVariationalGP
 from rfgp.training.heteroscedastic import NoiseObjective
 
 CONTRACTS = {
-    "moments": "means, variances, and covariances between points and functions, what features lack in them once",
+    "moments": "means, variances, and covariances between points and functions, the residual variance in them once",
     "draws": "moments of draws",
     "evidence": "the evidence or its bound",
     "gradient": "its gradients, and that the best distribution of the weights has none",

@@ -207,7 +207,7 @@ def test_stages_are_told(strategy, monkeypatch):
     model = wide_model()
     summary = rfgp.fit(model, x, y, strategy=strategy, progress=False)
     names = [stage.name for stage in summary.stages]
-    assert names[-2:] == ["wide model", "noise, scale and mean"]
+    assert names[-2:] == ["feature model", "noise, scale and mean"]
     assert {"blocks", "subset", "evidence"} <= set(names) if strategy == "auto" else names[0] == strategy
     assert summary.evaluations == sum(stage.evaluations for stage in summary.stages[:-1])
     for stage in summary.stages:

@@ -114,7 +114,7 @@ def test_the_guide_has_a_strategy_that_works_at_once():
 def test_the_end_of_a_strategy_without_all_rows_is_a_model_of_all():
     model, y = MODELS["weight space"]()
     summary = rfgp.fit(model, X, y, strategy=BlocksAlone(), progress=False)
-    assert [stage.name for stage in summary.stages] == ["blocks", "wide model", "noise, scale and mean"]
+    assert [stage.name for stage in summary.stages] == ["blocks", "feature model", "noise, scale and mean"]
     assert summary.message == 'parameters from the stage "blocks"'
     assert model.posterior(X).mean.sub(Y).square().mean() < 0.02
 
@@ -126,7 +126,7 @@ def test_the_end_of_a_strategy_without_all_rows_is_a_model_of_all():
 def test_blocks_of_a_laplace_model_have_its_evidence(name, strategy):
     model, y = MODELS[name]()
     summary = rfgp.fit(model, X, y, strategy=strategy(), progress=False)
-    assert [stage.name for stage in summary.stages] == ["blocks", "wide model"]
+    assert [stage.name for stage in summary.stages] == ["blocks", "feature model"]
     assert summary.evaluations == 8 or summary.converged
 
 

@@ -163,7 +163,7 @@ class GridFamily(Family):
 
     @torch.no_grad()
     def lacks_frequencies(self, precision: float) -> bool:
-        """Whether rows of a precision tell much of frequencies that a grid of an open number of features lacks."""
+        """Whether rows of a precision tell much of frequencies outside of a grid of an open number of features."""
         grids = self.choice(self.kernel, self.maps.bounds.double())
         return self.maps.num_features is None and not grids.has_all(self.maps.grid, _MUCH * precision)
 

@@ -88,7 +88,7 @@ def _residual_of_product(left: RootLinearOperator, right: RootLinearOperator) ->
 class FeatureLinearOperator(LowRankRootLinearOperator):
     r"""The kernel matrix :math:`\Phi \Phi^\top` of features (..., N, D); sums with a diagonal are solved in float64.
 
-    ``residual`` returns what features lack of the prior covariance at every point, which on a Fourier grid is noise of
+    ``residual`` returns the residual variance at every point, which on a Fourier grid is noise of
     observations: ``raises_noise``.
     """
 
@@ -106,7 +106,7 @@ class FeatureLinearOperator(LowRankRootLinearOperator):
         return self
 
     def residual(self) -> ResidualCovariance | None:
-        """What the features lack of the prior covariance at every point, or None. It is no part of the matrix."""
+        """The residual variance at every point, or None. It is no part of the matrix."""
         return None if self._residual is None else self._residual()
 
     def parts(self) -> tuple[Tensor, OutputFactor]:

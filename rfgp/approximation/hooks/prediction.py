@@ -25,8 +25,8 @@ from .output_features import OutputFeatures
 class FeaturePredictionStrategy(DefaultPredictionStrategy):
     """GPyTorch's prediction strategy, by the posterior :math:`N(m, B^{-1})` of the weights at O(N D^2).
 
-    Missing observations have precision zero, and variance that features lack is added; a covariance without features
-    is predicted by GPyTorch.
+    Missing observations have precision zero, and the residual variance of the features is added; a covariance
+    without features is predicted by GPyTorch.
     """
 
     def __init__(

@@ -209,7 +209,7 @@ class _ExactPosterior:
 
     @torch.no_grad()
     def loss(self, kernel: FeatureKernel) -> PosteriorLoss:
-        """The loss of the posterior with the features of a kernel, to which predictions add what the features lack."""
+        """The loss of the posterior with the features of a kernel, to which predictions add the residual variance."""
         features = kernel.features(self._inputs)
         if features.is_complex():
             features = torch.cat([features.real, features.imag], dim=-1)

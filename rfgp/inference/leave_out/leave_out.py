@@ -207,7 +207,7 @@ def leave_one_out(
 ) -> LeaveOneOut:
     """The predictions at x (N, d) from those of functions, with the moments of their mixture where these are many.
 
-    :param residual: what features lack of the covariance at the rows; default: nothing.
+    :param residual: the residual variance of the rows; default: nothing.
     """
     work = _LeaveOut(x, rows, noise, draws, residual)
     return LeaveOneOut(*work.result([(part, 1) for part in draws[0].chunks()], []))
@@ -312,7 +312,7 @@ class _LeaveOut:
         self.joint[part[-1]] = joint.sum() if self.noise.is_batched else joint
 
     def _whole_noise(self, chosen: Tensor, precision: Tensor) -> tuple[Tensor, Tensor]:
-        """Noise covariances (..., n, T, T) with what features lack, and where targets are missing."""
+        """Noise covariances (..., n, T, T) with the residual variance, and where targets are missing."""
         missing = precision.diagonal(dim1=-2, dim2=-1) == 0
         covariance = noise_covariance(precision, missing)
         return covariance if self.residual is None else covariance + self.residual.take(chosen).dense(), missing

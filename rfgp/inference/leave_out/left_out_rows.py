@@ -129,7 +129,7 @@ class LeftOutRows(FunctionsWithoutRows):
         M_r^\top`.
 
     :param x: inputs, (N, d).
-    :param residual: the variance of the rows that features lack; default: nothing.
+    :param residual: the residual variance of the rows; default: nothing.
 
     Source: errata, identity 4 of the last section.
     """

@@ -73,7 +73,7 @@ class PlaneFeatures:
         return OutputFactor.spectral((root * turn).expand(self.kernel.num_scalar_features, 2, 1))
 
     def residual_covariance(self, x: Tensor) -> ResidualCovariance | None:
-        """What the features lack of the covariance of both outputs."""
+        """The residual covariance of both outputs."""
         residual: ResidualCovariance | None = self.kernel.residual_covariance(x)
         if residual is None or self.kernel.has_output_factor:
             return residual
@@ -113,7 +113,7 @@ class ComplexRegression(Regression):
         )
 
     def leverages(self, x: Tensor, posterior: GaussianPosterior) -> Tensor:
-        """The posterior variances of the complex function at inputs (N, d), without what the features lack, (N,)."""
+        """The posterior variances of the complex function at inputs (N, d), without the residual variance, (N,)."""
         return super().leverages(x, posterior).unflatten(-1, (-1, 2)).sum(-1)
 
     def functions(self, weights: Tensor, x: Tensor) -> Tensor:

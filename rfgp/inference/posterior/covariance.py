@@ -203,7 +203,7 @@ class CovariancePlusResidual(CholeskyRoot, AddedDiagLinearOperator):
 
 
 def plus_residual(covariance: LinearOperator, residual: Tensor | None) -> LinearOperator:
-    """Add the variances (..., N) that truncated features lack to the diagonal of a covariance (..., N, N)."""
+    """Add the residual variances (..., N) of truncated features to the diagonal of a covariance (..., N, N)."""
     if residual is None:
         return covariance
     diagonal = DiagLinearOperator(residual.to(covariance.dtype).expand(covariance.shape[:-1]))

@@ -99,7 +99,7 @@ class PointPredictor:
         return values + (mean.squeeze(-1).mT if mean.dim() > 2 else mean)
 
     def _residual(self, x: Tensor) -> Tensor | None:
-        """What the features lack, (N, 1), or (N, T)."""
+        """The residual variance, (N, 1), or (N, T)."""
         residual: Tensor | None = self._kernel.residual_variance(x)
         if residual is None:
             return None
@@ -107,7 +107,7 @@ class PointPredictor:
 
     @torch.no_grad()
     def prior_variance(self, x: Tensor) -> Tensor:
-        """The variances (N, T) of the prior at points (N, d), some hundred at most."""
+        """The variances (N, T) of the prior at points (N, d), a few hundred at most."""
         points = checks.finite(checks.inputs(x)).to(self.dtype)
         variance, residual = self._factor.prior_variances(self._kernel.scalar_features(points)), self._residual(points)
         variance = variance.squeeze(-1).mT if variance.dim() > 2 else variance

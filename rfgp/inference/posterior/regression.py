@@ -170,7 +170,7 @@ class Regression:
         return MultivariateNormal(mean, covariance)
 
     def leverages(self, x: Tensor, posterior: GaussianPosterior) -> Tensor:
-        """The posterior variances of one output at inputs (N, d), without what the features lack, (N,)."""
+        """The posterior variances of one output at inputs (N, d), without the residual variance, (N,)."""
         return posterior.function_variance(self.kernel.scalar_features(x), self.factor())
 
     def draws(self, weights: Tensor) -> FunctionDraws:

@@ -38,7 +38,7 @@ def accumulate(
     """Sum the statistics of rows at x (N, d) in chunks, with gradients at the memory of one chunk.
 
     :param before: statistics to add to, in place where there are no gradients; default: none.
-    :param residual: the variance of the rows that features lack; default: nothing.
+    :param residual: the residual variance of the rows; default: nothing.
     :param grid: what is summed in place of the features, without amplitudes; default: the features.
     """
     width = _width(kernel, x) if before is None else before.num_features
@@ -143,7 +143,7 @@ class SecondPass:
 
 
 def _maker(kernel: SummedKernel, grid: FrequencyGrid | PlainFeatures | None, residual: TrainingResidual | None) -> Make:
-    """What makes features of inputs, or phases for a grid, and adds to rows what the features lack."""
+    """What makes features of inputs, or phases for a grid, and adds to rows the residual variance."""
 
     if isinstance(grid, FrequencyGrid):
         summed_rows = grid.phases_of_rows

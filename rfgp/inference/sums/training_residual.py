@@ -1,4 +1,4 @@
-"""What training makes of the variance that features lack: nothing, a trace in the evidence, or noise of each row."""
+"""The residual variance of the features in training: left out, a trace in the evidence, or noise of each row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class TrainingResidual(abc.ABC):
-    r"""What the rows gain by the variance :math:`r(x) = k(x, x) - \|\phi(x)\|^2` that their features lack."""
+    r"""What the rows gain by the variance :math:`r(x) = k(x, x) - \|\phi(x)\|^2` that their features leave over."""
 
     is_noise: ClassVar[bool] = False
     """Whether the rows contain their noise and the variance, so that statistics depend on all parameters."""
@@ -68,4 +68,4 @@ def _residual_variance(kernel: SummedKernel, x: Tensor) -> Tensor:
 
 
 RESIDUALS: dict[str, TrainingResidual | None] = {"none": None, "vfe": TraceResidual(), "fitc": NoiseResidual()}
-"""What training makes of the variance that features lack, by name."""
+"""What training makes of the residual variance of the features, by name."""

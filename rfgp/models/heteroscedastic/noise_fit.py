@@ -27,7 +27,7 @@ _ROUNDING = 10.0 * torch.finfo(torch.float64).eps
 class TrainingParts(NamedTuple):
     """Training data x (N, d) and y (N,) or (N, T) of a :class:`HeteroscedasticGP`, with what the fit computes of them.
 
-    ``residual`` is zero where targets are missing; ``missing`` is the prior variance that features lack plus the least
+    ``residual`` is zero where targets are missing; ``missing`` is the residual variance of the features plus the least
     noise.
     """
 

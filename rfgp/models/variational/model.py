@@ -69,8 +69,8 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
         \log p(y) \ge \sum_i E_q \log p(y_i | f(x_i)) - KL\big(q(w) \,\|\, N(0, I)\big)
 
     It is a GPyTorch ApproximateGP, for GPyTorch's objectives, variational distributions and optimizers, and for
-    :func:`rfgp.fit`. A minibatch of B rows costs O(B D^2 + D^3), or O(B D) for a diagonal S. The prior variance that
-    features lack is added to the variances.
+    :func:`rfgp.fit`. A minibatch of B rows costs O(B D^2 + D^3), or O(B D) for a diagonal S. The residual
+    variance of the features is added to the variances.
 
     :param kernel: a scalar kernel made by :func:`rfgp.approximate`, or a GPyTorch ScaleKernel around one, whose output
         scale may have the batch shape (C,) for C functions. Complex features enter as real and imaginary parts.
@@ -95,7 +95,7 @@ class WeightSpaceVariationalGP(gpytorch.models.ApproximateGP):
     variational_strategy: WeightSpaceVariationalStrategy
 
     adds_residual_variance: ClassVar[bool] = True
-    """Whether the model itself adds the prior variance that features lack, so that its kernel does not."""
+    """Whether the model itself adds the residual variance of the features, so that its kernel does not."""
 
     def __init__(
         self, kernel: Kernel, likelihood: Likelihood, mean: Mean | None = None, *, covariance: Any = "full"

@@ -127,7 +127,7 @@ class FunctionParts(NamedTuple):
 
     :param features: (N, D), or (C, N, D) where every function has an output scale.
     :param offset: the mean function, which broadcasts to (N,), or to (C, N) for C functions.
-    :param residual: the prior variance that the features lack, likewise; None where they lack nothing.
+    :param residual: the residual variance of the features, likewise; None where they lack nothing.
     """
 
     features: Tensor

@@ -144,6 +144,6 @@ def rows_without(data: list[Batch], removed: Batch) -> list[Batch]:
 
 
 def _columns(batch: Batch) -> list[Tensor | None]:
-    """What tells rows apart."""
+    """What identifies rows."""
     x, y, noise = batch
     return [x, y, *noise_parts(noise)]

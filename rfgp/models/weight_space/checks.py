@@ -89,7 +89,7 @@ def _check_local_kernel(kernel: FeatureKernel, noise: NoiseModel | None) -> None
 
 
 def _check_residual(kernel: FeatureKernel, noise: NoiseModel | None, has_blocks: bool) -> None:
-    """Raise a ValueError where training cannot take account of the variance that features lack."""
+    """Raise a ValueError where training cannot take account of the residual variance of the features."""
     if has_blocks:
         raise ValueError('expected residual="none" beside block_size, whose blocks contain it; leave one of them out')
     if noise is None or noise.num_systems * noise.num_outputs > 1 or noise.is_complex or kernel.batch_shape:

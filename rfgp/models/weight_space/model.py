@@ -323,7 +323,7 @@ class WeightSpaceGP(gpytorch.Module):
         """The posterior of the function at inputs, without noise: ``likelihood(model.posterior(x))`` adds it.
 
         The N x N covariance is formed only where it is asked for. The distribution keeps its values, whatever happens
-        to the model later. Variances include the prior variance that the features lack.
+        to the model later. Variances include the residual variance of the features.
 
         :param x: inputs (..., N, d); (N, d) for a Dirichlet likelihood or several outputs.
         :param operator: a linear operator of :mod:`rfgp.functionals` on the field of an operator-valued kernel, whose
@@ -471,7 +471,7 @@ class WeightSpaceGP(gpytorch.Module):
 
     @property
     def summed_residual(self) -> TrainingResidual | None:
-        """What sums over rows contain of the variance that the features lack, but for that of a grid."""
+        """What sums over rows contain of the residual variance of the features, but for that of a grid."""
         return None if self.raises_noise else RESIDUALS[self.residual]
 
     @property

@@ -140,7 +140,7 @@ def _largest_variance(model: WeightSpaceGP, x: Tensor) -> float:
 
 
 def summed_rows(model: WeightSpaceGP, x: Tensor, rows: Rows) -> tuple[Rows, torch.dtype]:
-    """Rows with room for the variance that the features lack, and the dtype of products."""
+    """Rows with room for the residual variance of the features, and the dtype of products."""
     residual = None if model.residual == "none" else model.summed_residual
     if residual is not None and model.covar_module.residual_variance(x[:1].detach()) is None:
         raise ValueError(

@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("data", metavar="DATA", help=FORMATS)
     add("--target", required=True, help="name or index of the column to learn, or several, with commas between them")
     add("--out", required=True, help="the file to write, such as model.pt")
-    add("--force", action="store_true", help="write over a file that is there")
+    add("--force", action="store_true", help="write over an existing file")
     add("--task", choices=("classification", "regression"), help="(default: as the target tells)")
     add("--drop", type=names, default=[], help="columns that are left out, with commas between them")
-    add("--keep", type=names, default=[], help="columns that are inputs although they tell rows apart")
+    add("--keep", type=names, default=[], help="columns that are inputs although they look like row identifiers")
     add_reading(parser, "impute")
     add_missing_values(parser)
     add(

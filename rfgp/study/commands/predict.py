@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", metavar="MODEL", help="a file that rfgp fit wrote")
     add("data", metavar="NEW", help=f"the table, with the columns of inputs: {FORMATS}")
     add("--out", default=_STANDARD, help="the CSV file to write (default: %(default)s, the standard output)")
-    add("--force", action="store_true", help="write over a file that is there")
+    add("--force", action="store_true", help="write over an existing file")
     add("--level", type=number, default=0.95, help="probability of the intervals (default: %(default)s)")
     add_reading(parser, "as in rfgp fit")
 

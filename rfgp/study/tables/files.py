@@ -85,7 +85,7 @@ class Raw:
 
 @dataclass(frozen=True)
 class LearnedLayout:
-    """How another file was read, the columns that a file is to have like it, and the one that tells rows apart."""
+    """How another file was read, the columns that a file is to have like it, and the row identifier."""
 
     reading: Reading = AS_RECOGNIZED
     names: tuple[str, ...] = ()

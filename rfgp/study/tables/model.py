@@ -346,7 +346,7 @@ def _prediction_names(targets: tuple[str, ...], classes: tuple[str, ...], index:
     if twice:
         raise ValueError(
             f"expected different names of the columns of predictions, got two of {twice[0]!r}; name the targets, the "
-            "classes or the column that tells rows apart otherwise"
+            "classes or the row identifier otherwise"
         )
     return names
 

@@ -84,7 +84,7 @@ def same_columns(cells: Mapping[str, Cells]) -> dict[str, str]:
 
 
 def same_rows(frame: pandas.DataFrame) -> str:
-    """How many rows come again, in words; empty where none do. The index has the places of rows, from 0."""
+    """How many rows are duplicates, in words; empty where none do. The index has the places of rows, from 0."""
     again = frame.duplicated().to_numpy()
     count = int(again.sum())
     first = f", the first of them row {frame.index[again.argmax()] + 1:,}" if count else ""

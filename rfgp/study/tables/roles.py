@@ -15,7 +15,7 @@ from .files import ROW_NAMES
 _INDEX = re.compile(
     rf"(?i:{ROW_NAMES}|unnamed:? ?[0-9]*|row_?(?:id|number|name|nr)?s?|(?:.*[ _.-])?(?:id|idx|index))|.*[a-z]I[dD]"
 )
-"""Names of columns that tell rows apart."""
+"""Names of row identifiers."""
 
 
 def roles_of(
@@ -35,7 +35,7 @@ def roles_of(
 
 
 def _index(cells: Mapping[str, Cells], names: list[str], index: str, rows: NDArray[np.int64]) -> str:
-    """The first column that tells rows apart; empty for none."""
+    """The first row identifier; empty for none."""
     for name in names:
         column = cells[name]
         if not column.is_there.all() or column.kind not in ("integer", "text"):

@@ -44,7 +44,7 @@ class Table:
     :param task: "regression" or "classification"; None without a target.
     :param class_names: the names of the classes, in the order of their numbers.
     :param encoding: makes inputs of another table with the same columns.
-    :param learned: how the file was read, and the column that tells rows apart.
+    :param learned: how the file was read, and the row identifier.
     :param columns: what there is to say about every column of the table.
     :param notes: what there is to say about the whole of it.
     :param rows: the rows of the table that are in x and y, (N,), from 0.
@@ -159,7 +159,7 @@ def read(
     since 1970, and year, month, day, weekday and hour where these vary. Text of two values is one input, 0 or 1, and
     text of up to 50 values one input for each; of more values the input is the mean of the target in other rows with
     the same value, beside the number of these. Left out are columns with a single value, texts that most rows have for
-    themselves, and one that tells rows apart, such as 0, 1, 2, ..., or different values under a name such as "id".
+    themselves, and a row identifier, such as 0, 1, 2, ..., or different values under a name such as "id".
 
     *Missing.* Empty cells, NA, NaN, null, none, ?, -, infinite numbers, and text in a column of numbers, but for ranges
     such as "2-10", which are names of groups: "impute" puts in the median or the most frequent text of the column, and
@@ -171,7 +171,7 @@ def read(
     :param task: "regression" or "classification"; default: classification for text, booleans and few integers.
     :param missing: "impute", "raise" or "drop".
     :param drop: columns that are not looked at.
-    :param keep: columns that are inputs although they tell rows apart.
+    :param keep: columns that are inputs although they look like row identifiers.
     :param decimal: the decimal point or comma of text.
     :param header: whether the first row has the names of the columns.
     :param sheet: the name or the index of the sheet of a workbook; default: the first one.
@@ -320,7 +320,7 @@ def _notes(columns: list[Column]) -> list[str]:
     """What there is to say about columns that are left out, or are there twice."""
     notes = []
     for role, advice in (
-        ("index", "tells rows apart and is left out; keep it as an input by keep= (--keep)"),
+        ("index", "is a row identifier and is left out; keep it as an input by keep= (--keep)"),
         ("names", "left out, since most rows have a text of their own; keep it by keep= (--keep)"),
         ("constant", "left out, since there is a single value"),
         ("empty", "left out, since no cell has a value"),

@@ -164,7 +164,7 @@ def test_constants_duplicates_and_indices(file):
     assert table.columns[3].duplicate_of == "a"
     assert table.notes == (
         "1 row with all the values of an earlier one, the first of them row 30",
-        "unnamed 0: tells rows apart and is left out; keep it as an input by keep= (--keep)",
+        "unnamed 0: is a row identifier and is left out; keep it as an input by keep= (--keep)",
         "k: left out, since there is a single value",
         "empty: left out, since no cell has a value",
         "columns with the same values: a again = a; drop one of each (--drop)",

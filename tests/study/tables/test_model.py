@@ -58,7 +58,8 @@ def model_file(folder):
 
 def test_fit_reports_the_columns_first_and_the_scores_last(model_file):
     _, printed = model_file
-    places = [printed.index(text) for text in ("decimal comma): 120 rows", "id: tells rows apart", "24 held-out rows")]
+    texts = "decimal comma): 120 rows", "id: is a row identifier", "24 held-out rows"
+    places = [printed.index(text) for text in texts]
     assert places == sorted(places) and "learned in " in printed and "coverage  " in printed
 
 
