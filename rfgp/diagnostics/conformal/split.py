@@ -21,19 +21,37 @@ class SplitConformal:
         q = \text{the } \lceil (n + 1)(1 - \alpha) \rceil\text{-th smallest of } |y_i - \mu(x_i)| / \sigma(x_i)
 
     They cover a new observation, exchangeable with the n calibration rows, with a probability of at least
-    :math:`1 - \alpha` for any model, and of less than :math:`1 - \alpha + 1 / (n + 1)` for scores without ties.
+    :math:`1 - \alpha` for any model, and of less than :math:`1 - \alpha + 1 / (n + 1)` for scores without ties. With
+    groups this holds in each of them.
+
+    :param labels: the groups that have quantiles of their own, in ascending order, (G,); None for one of all rows.
+    :param quantiles: q of every group and output, (G, T).
     """
 
-    def __init__(self, model: Any, quantiles: Tensor, normalize: bool) -> None:
-        self.model, self.quantiles, self.normalize = model, quantiles, normalize
+    def __init__(self, model: Any, labels: Tensor | None, quantiles: Tensor, normalize: bool) -> None:
+        self.model, self.labels, self.quantiles, self.normalize = model, labels, quantiles, normalize
 
     @torch.no_grad()
-    def interval(self, x: Tensor, noise: Tensor | None = None) -> Interval:
-        """Intervals of new observations at inputs (n, d), with their noise for a fixed-noise likelihood."""
+    def interval(self, x: Tensor, noise: Tensor | None = None, groups: Tensor | None = None) -> Interval:
+        """Intervals of new observations at inputs (n, d), with their noise for a fixed-noise likelihood.
+
+        :param groups: the groups of the rows, (n,), where calibration has some; infinite intervals for new ones.
+        """
         mean, deviation = predicted(self.model, x, noise)
-        width = self.quantiles.to(mean) * (columns(deviation) if self.normalize else 1.0)
+        width = self._quantiles(x, groups).to(mean) * (columns(deviation) if self.normalize else 1.0)
         half = width.expand(columns(mean).shape).reshape(mean.shape)
         return Interval(mean - half, mean + half)
+
+    def _quantiles(self, x: Tensor, groups: Tensor | None) -> Tensor:
+        """The quantiles (n, T) of rows, or (1, T) without groups."""
+        if (groups is None) != (self.labels is None):
+            wanted, got = ("groups", "none") if groups is None else ("no groups", "some")
+            raise ValueError(f"expected {wanted} as at calibration, got {got}; give both rows groups, or none")
+        if groups is None or self.labels is None:
+            return self.quantiles
+        is_own = _checked(groups, x).unsqueeze(-1) == self.labels.to(groups)
+        found = self.quantiles[is_own.to(torch.uint8).argmax(-1)]
+        return found.masked_fill(~is_own.any(-1, keepdim=True), math.inf)
 
 
 @torch.no_grad()
@@ -45,6 +63,7 @@ def split_conformal(
     *,
     noise: Tensor | None = None,
     normalize: bool = True,
+    groups: Tensor | None = None,
 ) -> SplitConformal:
     r"""Calibrate the intervals of a fitted model with rows that it was not fitted to.
 
@@ -54,11 +73,13 @@ def split_conformal(
     :param level: the coverage :math:`1 - \alpha`; default: 0.9.
     :param noise: the noise variances of these rows, for a fixed-noise likelihood.
     :param normalize: whether errors count in standard deviations of the prediction; default: True.
+    :param groups: integers (n,), such as of sensors or regions: intervals then cover in every group; default: one.
     :returns: an object whose ``interval(x)`` gives intervals, infinite where there are too few rows for the level.
     :raises ValueError: for targets or noise of another kind, or another level.
 
     Source: V. Vovk, A. Gammerman and G. Shafer, Algorithmic Learning in a Random World, 2005; J. Lei et al.,
-    Distribution-free predictive inference for regression, 2018, Theorem 2.2 and Section 5.2.
+    Distribution-free predictive inference for regression, 2018, Theorem 2.2 and Section 5.2. Of groups: V. Vovk,
+    Conditional validity of inductive conformal predictors, 2012.
 
     >>> import gpytorch, rfgp
     >>> x = torch.rand(150, 2)
@@ -79,7 +100,21 @@ def split_conformal(
     if bool(torch.isinf(y).any()):
         raise ValueError("expected finite targets y, got infinite ones; NaN stands for a missing one")
     errors = columns((y - mean).abs() / deviation if normalize else (y - mean).abs())
-    return SplitConformal(model, torch.stack([quantile(e[~e.isnan()], share) for e in errors.unbind(-1)]), normalize)
+    if groups is None:
+        return SplitConformal(model, None, _quantiles(errors, share).unsqueeze(0), normalize)
+    own = _checked(groups, x)
+    labels = own.unique()
+    quantiles = torch.stack([_quantiles(errors[own == label], share) for label in labels])
+    return SplitConformal(model, labels, quantiles, normalize)
+
+
+def _checked(groups: Tensor, x: Tensor) -> Tensor:
+    return checks.one_per_row(checks.integers(groups, "groups", "numbers of groups"), x, "groups")
+
+
+def _quantiles(errors: Tensor, level: float) -> Tensor:
+    """The quantiles (T,) of errors (n, T), of which NaN is missing."""
+    return torch.stack([quantile(column[~column.isnan()], level) for column in errors.unbind(-1)])
 
 
 def predicted(model: Any, x: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -107,6 +107,28 @@ def test_split_quantiles_are_those_of_the_scores():
         torch.testing.assert_close(lower, observed.mean.detach()[:5] - half)
 
 
+def test_split_intervals_cover_in_every_group():
+    generator = torch.Generator().manual_seed(0)
+    x, groups = torch.rand(4000, 3, generator=generator), torch.randint(0, 3, (4000,), generator=generator)
+    noise = torch.tensor([0.1, 0.3, 1.0])[groups] * torch.randn(4000, generator=generator)
+    y = x.sum(-1) + noise
+    model = gaussian_process().condition(x[:100], y[:100])
+    half, new = slice(100, 2000), slice(2000, None)
+    calibrated = split_conformal(model, x[half], y[half], 0.9, groups=2 * groups[half] - 5)
+    lower, upper = calibrated.interval(x[new], groups=2 * groups[new] - 5)
+    is_inside = ((lower <= y[new]) & (y[new] <= upper)).double()
+    for group in range(3):
+        own = is_inside[groups[new] == group]
+        error = math.sqrt(0.09 / len(own) + 0.09 / int((groups[half] == group).sum()))
+        assert abs(float(own.mean()) - 0.9) < 3.0 * error
+    assert bool(calibrated.interval(x[:1], groups=torch.tensor([7])).upper.isinf().all())
+    both = torch.stack([y, 10.0 * y], dim=-1)
+    kernel = rfgp.approximate(MultitaskKernel(RBFKernel(), num_tasks=2, rank=1), 10, input_dim=3, seed=0)
+    several = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(2)).condition(x[:100], both[:100])
+    found = split_conformal(several, x[half], both[half], groups=groups[half])
+    assert found.quantiles.shape == (3, 2) and found.interval(x[:4], groups=groups[:4]).lower.shape == (4, 2)
+
+
 def test_split_intervals_of_several_outputs_known_noise_and_exact_models():
     x, y = regression_rows(60)
     both = torch.stack([y, 100.0 * torch.randn(60, generator=torch.Generator().manual_seed(0))], dim=-1)
@@ -195,6 +217,14 @@ def test_bad_input_is_refused():
         split_conformal(model, x, y[1:])
     with pytest.raises(ValueError, match="infinite"):
         split_conformal(model, x, y / 0.0)
+    numbers = torch.arange(30) % 3
+    for bad in (numbers[1:], numbers.double()):
+        with pytest.raises(ValueError, match="groups"):
+            split_conformal(model, x, y, groups=bad)
+    with pytest.raises(ValueError, match="expected groups as at calibration"):
+        split_conformal(model, x, y, groups=numbers).interval(x)
+    with pytest.raises(ValueError, match="expected no groups"):
+        split_conformal(model, x, y).interval(x, groups=numbers)
     with pytest.raises(ValueError, match="for a fixed-noise likelihood alone"):
         split_conformal(model, x, y, noise=torch.ones(30))
     with pytest.raises(ValueError, match="rows of the fit"):
