@@ -9,17 +9,18 @@
 // of the rows before the last the weights of their targets are w_c = z + A^-1 (u of rows of the class, else 0), which
 // are u / d at rows of the class. With a prior mean mu_c, r_c = t0 - mu_c and sums over the rows of a class
 //
-//   mean_c = mu_c + r_c (|z|_1 + sum a u) + (t1 - t0) / d sum u,   variance_c = k_nn - k^T z - sum u z,
+//   mean_c = mu_c + r_c (1^T z + sum a u) + (t1 - t0) / d sum u,   variance_c = k_nn - k^T z - sum u z.
 //
-// where |z|_1 is the sum of all z. One vector u has all classes: M is one matrix for each class that occurs.
+// One vector u has all classes: M is one matrix for each class that occurs.
 //
-// Targets less means have the weights x_c = r_c a + A^-1 (p of rows of the class, else 0), p = M^-1 (r a + (t1 - t0) / d),
-// which are (p - t1 + t0) / d at rows of the class. With slopes g and h of a log density in means and variances
+// Targets less means, times the inverse covariance, are x_c = r_c a + A^-1 (p of rows of the class, else 0), with
+// p = M^-1 (r a + (t1 - t0) / d), which are (p - t1 + t0) / d at rows of the class. With slopes g and h in means and
+// variances
 //
 //   d log p = sum_c (h_c w + g_c x)^T dA w   for   w = (-w_c, 1),   x = (x_c, 0).
 //
-// All classes that do not occur have the weights z and r_c a: together they are one more term. Rows are ordered by class,
-// so that little of M is not zero.
+// All classes that do not occur have z and r_c a: together they are one more term. Rows are ordered by class, so that
+// most of M is zero.
 
 #include "lanes.h"
 
@@ -47,10 +48,11 @@ struct ClassRows : Lanes<T, WIDTH> {
     typedef typename Own::I I;
     static constexpr int LANES = Own::LANES;
 
-    // Orders m rows of a lane by class, the most frequent first. Slots are the places of classes in this order: they have
-    // classes ``kinds``, and rows from ``low`` to ``high`` in some lane; ``begin`` is the first row of that of a row.
-    INLINE int64_t order(const int64_t *labels, const int64_t *rows, int64_t m, int lane, int64_t *counts, int64_t *ordered,
-                         int64_t *kinds, V *slot, int64_t *begin, int64_t *low, int64_t *high) {
+    // Orders m rows of a lane by class, the most frequent one first, and returns how many classes there are. Slots are
+    // the places of classes in this order: they have classes ``kinds``, and in all lanes rows from ``low`` to ``high``.
+    // The slot of a row is that of its class, and begins with row ``begin`` or later.
+    INLINE int64_t order(const int64_t *labels, const int64_t *rows, int64_t m, int lane, int64_t *counts,
+                         int64_t *ordered, int64_t *kinds, V *slot, int64_t *begin, int64_t *low, int64_t *high) {
         int64_t slots = 0;
         for (int64_t i = 0; i < m; i++)
             if (counts[labels[rows[i]]]++ == 0) kinds[slots++] = labels[rows[i]];
@@ -76,81 +78,10 @@ struct ClassRows : Lanes<T, WIDTH> {
         return slots;
     }
 
-    // L, over the matrix, but for its diagonal, which has its inverse; row j is zero before ``begin[j]``.
-    INLINE I factor(V *matrix, int64_t n, const int64_t *begin, V *inverse) {
-        I is_factor = I{} - 1;
-        for (int64_t j = 0; j < n; j++) {
-            V *const row = matrix + j * (j + 1) / 2;
-            Own::eliminate(matrix, row, inverse, begin[j], j);
-            V pivot = row[j];
-            for (int64_t k = begin[j]; k < j; k++) pivot -= row[k] * row[k];
-            is_factor &= pivot > T(0);
-            inverse[j] = T(1) / Own::root(pivot);
-        }
-        return is_factor;
-    }
-
-    // A^-1 of L, by L^-1, whose upper triangle is zero before. Rows are ``stride`` apart, so that four columns are there.
-    INLINE void invert(const V *matrix, const V *inverse, int64_t n, int64_t stride, V *lower, V *full) {
-        for (int64_t j = 0; j < n; j++) {
-            const V *const row = matrix + j * (j + 1) / 2, factor = -inverse[j];
-            V *const own = lower + j * stride;
-            for (int64_t i = 0; i < j; i += 4) {
-                V s0 = V{}, s1 = V{}, s2 = V{}, s3 = V{};
-                for (int64_t k = i; k < j; k++) {
-                    const V x = row[k], *const r = lower + k * stride + i;
-                    s0 += x * r[0], s1 += x * r[1], s2 += x * r[2], s3 += x * r[3];
-                }
-                own[i] = s0 * factor, own[i + 1] = s1 * factor, own[i + 2] = s2 * factor, own[i + 3] = s3 * factor;
-            }
-            own[j] = inverse[j];
-        }
-        for (int64_t i = 0; i < n; i++)
-            for (int64_t j = 0; j <= i; j += 4) {
-                V s0 = V{}, s1 = V{}, s2 = V{}, s3 = V{};
-                for (int64_t k = i; k < n; k++) {
-                    const V x = lower[k * stride + i], *const r = lower + k * stride + j;
-                    s0 += x * r[0], s1 += x * r[1], s2 += x * r[2], s3 += x * r[3];
-                }
-                V *const own = full + i * stride + j, *const other = full + j * stride + i;
-                own[0] = other[0] = s0, own[1] = other[stride] = s1;
-                own[2] = other[2 * stride] = s2, own[3] = other[3 * stride] = s3;
-            }
-    }
-
-    // A^-1 x and A^-1 y of vectors that are zero but from ``low`` to ``high``.
-    INLINE void multiply(const V *full, int64_t n, int64_t stride, int64_t low, int64_t high, const V *x, const V *y, V *by_x,
-                         V *by_y) {
-        for (int64_t i = 0; i < n; i += 4) {
-            const V *r0 = full + i * stride, *r1 = r0 + stride, *r2 = r1 + stride, *r3 = r2 + stride;
-            V s0 = V{}, s1 = V{}, s2 = V{}, s3 = V{}, t0 = V{}, t1 = V{}, t2 = V{}, t3 = V{};
-            for (int64_t j = low; j < high; j++) {
-                const V u = x[j], v = y[j];
-                s0 += r0[j] * u, s1 += r1[j] * u, s2 += r2[j] * u, s3 += r3[j] * u;
-                t0 += r0[j] * v, t1 += r1[j] * v, t2 += r2[j] * v, t3 += r3[j] * v;
-            }
-            by_x[i] = s0, by_x[i + 1] = s1, by_x[i + 2] = s2, by_x[i + 3] = s3;
-            by_y[i] = t0, by_y[i + 1] = t1, by_y[i + 2] = t2, by_y[i + 3] = t3;
-        }
-    }
-
-    // M^-1 x and M^-1 y in place, from its factor.
-    INLINE void substitute(const V *matrix, const V *inverse, int64_t n, const int64_t *begin, V *x, V *y) {
-        for (int64_t i = 0; i < n; i++) {
-            const V *const row = matrix + i * (i + 1) / 2;
-            V s = x[i], t = y[i];
-            for (int64_t k = begin[i]; k < i; k++) s -= row[k] * x[k], t -= row[k] * y[k];
-            x[i] = s * inverse[i], y[i] = t * inverse[i];
-        }
-        for (int64_t i = n - 1; i >= 0; i--) {
-            const V *const row = matrix + i * (i + 1) / 2, s = x[i] *= inverse[i], t = y[i] *= inverse[i];
-            for (int64_t k = begin[i]; k < i; k++) x[k] -= row[k] * s, y[k] -= row[k] * t;
-        }
-    }
-
-    // The log of the mean softmax of normals for a class of each lane, and its slopes in their means and variances, which
-    // replace these, times ``share``.
-    INLINE V mean_softmax(const ClassGroups &g, const int64_t *wanted, V share, V *mean, V *variance, V *values, V *chosen) {
+    // The log of the mean softmax of normals for a class of each lane. Its slopes in their means and variances, times
+    // ``share``, replace these.
+    INLINE V mean_softmax(const ClassGroups &g, const int64_t *wanted, V share, V *mean, V *variance, V *values,
+                          V *chosen) {
         const int64_t classes = g.classes, nodes = g.nodes;
         V best = V{} - std::numeric_limits<T>::infinity();
         for (int64_t c = 0; c < classes; c++) variance[c] = Own::root(variance[c] > T(0) ? variance[c] : V{});
@@ -164,11 +95,13 @@ struct ClassRows : Lanes<T, WIDTH> {
             for (int64_t c = 0; c < classes; c++) total += own[c] = Own::exponential(own[c] - top);
             chosen[s] -= top + Own::log_of_one_plus(total - T(1));
             best = chosen[s] > best ? chosen[s] : best;
-            for (int64_t c = 0; c < classes; c++) own[c] /= total;
+            const V inverse = T(1) / total;
+            for (int64_t c = 0; c < classes; c++) own[c] *= inverse;
         }
         V sum = V{};
         for (int64_t s = 0; s < nodes; s++) sum += chosen[s] = Own::exponential(chosen[s] - best);
-        if (!g.of_points) return best + Own::log_of_one_plus(sum - T(1)) - T(std::log(nodes));
+        const V density = best + Own::log_of_one_plus(sum - T(1)) - T(std::log(nodes));
+        if (!g.of_points) return density;
         for (int64_t c = 0; c < classes; c++) mean[c] = V{};
         V *const by_deviation = values;  // of the first node, over its own probabilities
         for (int64_t s = 0; s < nodes; s++) {
@@ -184,21 +117,22 @@ struct ClassRows : Lanes<T, WIDTH> {
         }
         for (int64_t c = 0; c < classes; c++)
             variance[c] = variance[c] > T(0) ? by_deviation[c] * T(0.5) / variance[c] : V{};
-        return best + Own::log_of_one_plus(sum - T(1)) - T(std::log(nodes));
+        return density;
     }
 
     INLINE int run(const ClassGroups &g) {
         const int64_t n = g.size, m = n - 1, q = g.inputs, classes = g.classes, entries = n * (n + 1) / 2;
         const int64_t stride = (n + 3) / 4 * 4;
         const bool has_gradient = g.of_points;
-        const int64_t vectors = 2 * n * q + 4 * entries + 2 * stride * stride + 12 * stride + 2 * n * stride + 6 * classes +
+        const int64_t vectors = 2 * n * q + 4 * entries + 2 * stride * (stride + n + 6) + 4 * classes +
                                 g.nodes * (classes + 1);
         const int64_t integers = LANES * 2 * n + classes + 4 * n;
         void *memory;
         if (posix_memalign(&memory, 64, vectors * sizeof(V) + integers * sizeof(int64_t))) return 1;
-        V *const z = (V *)memory, *const of_z = z + n * q, *const kernel = of_z + n * q, *const slope = kernel + entries;
-        V *const by_alpha = slope + entries, *const matrix = by_alpha + entries, *const lower = matrix + entries;
-        V *const full = lower + stride * stride, *const slot = full + stride * stride, *const inverse = slot + stride;
+        V *const z = (V *)memory, *const of_z = z + n * q, *const kernel = of_z + n * q;
+        V *const slope = kernel + entries, *const by_alpha = slope + entries, *const matrix = by_alpha + entries;
+        V *const lower = matrix + entries, *const full = lower + stride * stride;
+        V *const slot = full + stride * stride, *const inverse = slot + stride;
         V *const cross = inverse + stride, *const one = cross + stride, *const by_cross = one + stride;
         V *const by_one = by_cross + stride, *const u = by_one + stride, *const p = u + stride;
         V *const own_u = p + stride, *const own_p = own_u + stride, *const by_u = own_p + stride;
@@ -209,7 +143,8 @@ struct ClassRows : Lanes<T, WIDTH> {
         int64_t *const counts = kinds + LANES * n, *const begin = counts + classes, *const low = begin + n;
         int64_t *const high = low + n, *const zeros = high + n;
         const T apart = g.inside - g.outside, gap = 1.0 / (g.outside_noise - g.inside_noise);
-        V of_scale = V{}, of_alpha = V{}, of_inside = V{}, of_outside = V{}, of_inside_noise = V{}, of_outside_noise = V{};
+        V of_scale = V{}, of_alpha = V{};
+        V of_inside = V{}, of_outside = V{}, of_inside_noise = V{}, of_outside_noise = V{};
         for (int64_t e = 0; e < stride * stride; e++) lower[e] = V{};
         for (int64_t i = 0; i < n; i++) one[i] = V{} + T(1), zeros[i] = 0;
         for (int64_t c = 0; c < classes; c++) of_means[c] = V{}, counts[c] = 0;
@@ -221,8 +156,9 @@ struct ClassRows : Lanes<T, WIDTH> {
             for (int64_t i = 0; i < n; i++) begin[i] = low[i] = n, high[i] = 0;
             for (int lane = 0; lane < LANES; lane++) {
                 const int64_t *const own = g.rows + (first + (lane < used ? lane : 0)) * n;
-                ids[lane] = rows + lane * n;
-                found[lane] = order(g.labels, own, m, lane, counts, rows + lane * n, kinds + lane * n, slot, begin, low, high);
+                int64_t *const ordered = rows + lane * n;
+                ids[lane] = ordered;
+                found[lane] = order(g.labels, own, m, lane, counts, ordered, kinds + lane * n, slot, begin, low, high);
                 slots = found[lane] > slots ? found[lane] : slots;
             }
 
@@ -234,9 +170,9 @@ struct ClassRows : Lanes<T, WIDTH> {
                 matrix[e - 1] += T(g.outside_noise);
                 cross[i] = kernel[m * n / 2 + i] * T(g.scale);
             }
-            I is_known = factor(matrix, m, zeros, inverse);
-            invert(matrix, inverse, m, stride, lower, full);
-            multiply(full, m, stride, 0, m, cross, one, by_cross, by_one);
+            I is_known = Own::factor(matrix, m, zeros, inverse);
+            Own::invert(matrix, inverse, m, stride, lower, full);
+            Own::multiply(full, m, stride, 0, m, cross, one, by_cross, by_one);
             for (int64_t i = 0; i < m; i++) {
                 for (int64_t j = begin[i]; j < i; j++)
                     matrix[i * (i + 1) / 2 + j] = slot[i] == slot[j] ? -full[i * stride + j] : V{};
@@ -245,8 +181,8 @@ struct ClassRows : Lanes<T, WIDTH> {
                 p[i] = p[i] * by_one[i] + apart * gap;
                 u[i] = by_cross[i];
             }
-            is_known &= factor(matrix, m, begin, inverse);
-            substitute(matrix, inverse, m, begin, u, p);
+            is_known &= Own::factor(matrix, m, begin, inverse);
+            Own::substitute(matrix, inverse, m, begin, u, p);
 
             V sum = V{}, left_over = kernel[entries - 1] * T(g.scale);
             for (int64_t i = 0; i < m; i++) sum += by_cross[i], left_over -= cross[i] * by_cross[i];
@@ -260,7 +196,8 @@ struct ClassRows : Lanes<T, WIDTH> {
                 for (int lane = 0; lane < LANES; lane++)
                     if (s < found[lane]) {
                         const int64_t c = kinds[lane * n + s];
-                        total[c][lane] += of_one[lane], mean[c][lane] = of_label[lane], variance[c][lane] -= explained[lane];
+                        total[c][lane] += of_one[lane], mean[c][lane] = of_label[lane];
+                        variance[c][lane] -= explained[lane];
                     }
             }
             for (int64_t c = 0; c < classes; c++) {
@@ -282,7 +219,7 @@ struct ClassRows : Lanes<T, WIDTH> {
                 g.density[first + lane] = is_known[lane] ? density[lane] : std::numeric_limits<T>::quiet_NaN();
             if (!has_gradient) continue;
 
-            V rest = V{}, rest_of_one = V{}, of_own = V{}, of_own_noise = V{};  // of classes that do not occur, and that do
+            V of_own = V{}, of_own_noise = V{};  // of the targets and noises of rows in their own classes
             for (int64_t c = 0; c < classes; c++) {
                 of_means[c] += mean[c] * (T(1) - total[c]);
                 of_outside += mean[c] * total[c];
@@ -302,7 +239,7 @@ struct ClassRows : Lanes<T, WIDTH> {
                     const V w = own_u[i] * gap, x = (own_p[i] - apart) * gap;
                     of_own += by_mean * w, of_own_noise += (by_variance * w - by_mean * x) * w;
                 }
-                multiply(full, m, stride, low[s], high[s], own_u, own_p, by_u, by_p);
+                Own::multiply(full, m, stride, low[s], high[s], own_u, own_p, by_u, by_p);
                 V *const l = left + s * stride, *const r = right + s * stride;
                 for (int64_t i = 0; i < m; i++) {
                     r[i] = -by_cross[i] - by_u[i];
@@ -310,7 +247,11 @@ struct ClassRows : Lanes<T, WIDTH> {
                 }
                 r[m] = V{} + T(1), l[m] = by_variance;
             }
-            for (int64_t c = 0; c < classes; c++) rest += variance[c], rest_of_one += mean[c] * T(g.outside - g.means[c]);
+            V rest = V{}, rest_of_one = V{};  // of classes that do not occur
+            for (int64_t c = 0; c < classes; c++) {
+                rest += variance[c];
+                rest_of_one += mean[c] * T(g.outside - g.means[c]);
+            }
             V *const l = left + slots * stride, *const r = right + slots * stride;
             for (int64_t i = 0; i < m; i++) r[i] = -by_cross[i], l[i] = rest * r[i] + rest_of_one * by_one[i];
             r[m] = V{} + T(1), l[m] = rest;

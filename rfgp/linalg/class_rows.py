@@ -1,6 +1,6 @@
-"""Dirichlet classes at the last row of each of many groups, given the labels of the rows before it, by ``class_rows.cpp``.
+"""Dirichlet classes at the last row of each of many groups, given the labels of the rows before it.
 
-It needs processors, the compiled library and a stationary kernel; PyTorch does the same for all in
+``class_rows.cpp`` needs processors, the compiled library and a stationary kernel; PyTorch does the same for all in
 :mod:`rfgp.training.classes`.
 """
 
@@ -44,10 +44,12 @@ class ClassRows(NamedTuple):
 
     @property
     def of_rows(self) -> tuple[str, ...]:
+        """The names of what there is for each row."""
         return "points", "labels"
 
     @property
     def learned(self) -> tuple[str, ...]:
+        """The names of what has gradients."""
         return "points", "scale", "alpha", "targets", "means"
 
     def solve(self, groups: Tensor, has_gradients: bool) -> Solved:
@@ -64,7 +66,9 @@ class ClassRows(NamedTuple):
         arrays = [part.data_ptr() for part in (groups, labels, points, means, normals, mean, variance, density)]
         slopes = [part.data_ptr() for part in gradients]
         if library.class_rows(ctypes.byref(_Groups(*numbers, *values, *arrays, *slopes))):
-            raise MemoryError(f"no memory for the covariances of groups of {groups.shape[-1]} rows; take smaller groups")
+            raise MemoryError(
+                f"no memory for the covariances of groups of {groups.shape[-1]} rows; take smaller groups"
+            )
         if not bool(variance.isfinite().all() & density.isfinite().all()):
             raise NoFactorError
         return Solved((mean, variance), density, gradients)
@@ -80,10 +84,11 @@ def predictions(rows: ClassRows, queries: Tensor, near: Tensor) -> tuple[Tensor,
     :raises ValueError: for covariances that are not positive definite to working precision.
 
     >>> one = torch.ones(3, dtype=torch.float64)
-    >>> points, labels, targets = one.cumsum(0).unsqueeze(-1), torch.tensor([0, 1, 1]), torch.tensor([0.2, -3.0, 0.6, 4.0])
-    >>> rows = ClassRows(points, labels, one[0], one[0], targets, one[:2], Profile.GAUSSIAN, torch.empty(0, 2).double())
+    >>> points, labels = one.cumsum(0).unsqueeze(-1), torch.tensor([0, 1, 1])
+    >>> targets, nothing = torch.tensor([0.2, -3.0, 0.6, 4.0], dtype=torch.float64), one.new_empty(0, 2)
+    >>> rows = ClassRows(points, labels, one[0], one[0], targets, one[:2], Profile.GAUSSIAN, nothing)
     >>> if last_rows.is_compiled(points):
-    ...     mean, variance = predictions(rows, torch.tensor([[2.5]], dtype=torch.float64), torch.tensor([[0, 1, 2]]))
+    ...     mean, variance = predictions(rows, points[:1] + 0.5, torch.tensor([[0, 1, 2]]))
     """
     own = torch.arange(len(rows.points), len(rows.points) + len(queries))
     points, labels = torch.cat([rows.points, queries]), torch.cat([rows.labels, torch.zeros_like(own)])

@@ -104,11 +104,16 @@ struct Lanes {
 
     // The inputs (n, q) of rows of each group, less those of the last one: small numbers keep their digits.
     INLINE void read(const T *points, int64_t n, int64_t q, const int64_t *const *ids, V *z) {
-        for (int lane = 0; lane < LANES; lane++) {
-            const T *const last = points + ids[lane][n - 1] * q;
-            for (int64_t i = 0; i < n; i++)
-                for (int64_t k = 0; k < q; k++) z[i * q + k][lane] = points[ids[lane][i] * q + k] - last[k];
+        for (int64_t i = n - 1; i >= 0; i--) {
+            const T *row[LANES];
+            for (int lane = 0; lane < LANES; lane++) row[lane] = points + ids[lane][i] * q;
+            for (int64_t k = 0; k < q; k++) {
+                V x;
+                for (int lane = 0; lane < LANES; lane++) x[lane] = row[lane][k];
+                z[i * q + k] = i < n - 1 ? x - z[(n - 1) * q + k] : x;
+            }
         }
+        for (int64_t k = 0; k < q; k++) z[(n - 1) * q + k] = V{};
     }
 
     // The squared distances of row i to itself and those before.
@@ -152,8 +157,8 @@ struct Lanes {
         }
     }
 
-    // Row j of L, or of white residuals, from row j of A, which it replaces; rows ``first`` to ``known`` of L are known,
-    // and all before are zero in these columns.
+    // Row j of L, or of white residuals, from row j of A, which it replaces, and which is zero before ``first``; the
+    // rows of L before ``known`` are known.
     INLINE void eliminate(V *matrix, V *row, const V *inverse, int64_t first, int64_t known) {
         int64_t i = first;
         for (; i + 4 <= known; i += 4) {  // four columns at a time: their sums do not wait for each other
@@ -176,10 +181,82 @@ struct Lanes {
         }
     }
 
-    // Adds the gradients of inputs z of ``used`` groups, from those of pairs of rows times the slopes of the kernel; for
-    // an array (n, n) and one (n, q) there is room.
-    INLINE void add_gradients(const V *by_pair, int64_t n, int64_t q, const V *z, const int64_t *const *ids, int64_t used,
-                              V *square, V *of_z, T *of_points) {
+    // L from A, which it replaces, and one over its diagonal; row j is zero before ``begin[j]``. Says where there is L.
+    INLINE I factor(V *matrix, int64_t n, const int64_t *begin, V *inverse) {
+        I is_factor = I{} - 1;
+        for (int64_t j = 0; j < n; j++) {
+            V *const row = matrix + j * (j + 1) / 2;
+            eliminate(matrix, row, inverse, begin[j], j);
+            V pivot = row[j];
+            for (int64_t k = begin[j]; k < j; k++) pivot -= row[k] * row[k];
+            is_factor &= pivot > T(0);
+            inverse[j] = T(1) / root(pivot);
+        }
+        return is_factor;
+    }
+
+    // A^-1 from L, by L^-1 in an array whose upper triangle is zero. Their rows are ``stride`` apart, a multiple of 4.
+    INLINE void invert(const V *matrix, const V *inverse, int64_t n, int64_t stride, V *lower, V *full) {
+        for (int64_t j = 0; j < n; j++) {
+            const V *const row = matrix + j * (j + 1) / 2, factor = -inverse[j];
+            V *const own = lower + j * stride;
+            for (int64_t i = 0; i < j; i += 4) {
+                V s0 = V{}, s1 = V{}, s2 = V{}, s3 = V{};
+                for (int64_t k = i; k < j; k++) {
+                    const V x = row[k], *const r = lower + k * stride + i;
+                    s0 += x * r[0], s1 += x * r[1], s2 += x * r[2], s3 += x * r[3];
+                }
+                own[i] = s0 * factor, own[i + 1] = s1 * factor, own[i + 2] = s2 * factor, own[i + 3] = s3 * factor;
+            }
+            own[j] = inverse[j];
+        }
+        for (int64_t i = 0; i < n; i++)
+            for (int64_t j = 0; j <= i; j += 4) {
+                V s0 = V{}, s1 = V{}, s2 = V{}, s3 = V{};
+                for (int64_t k = i; k < n; k++) {
+                    const V x = lower[k * stride + i], *const r = lower + k * stride + j;
+                    s0 += x * r[0], s1 += x * r[1], s2 += x * r[2], s3 += x * r[3];
+                }
+                V *const own = full + i * stride + j, *const other = full + j * stride + i;
+                own[0] = other[0] = s0, own[1] = other[stride] = s1;
+                own[2] = other[2 * stride] = s2, own[3] = other[3 * stride] = s3;
+            }
+    }
+
+    // A^-1 x and A^-1 y of vectors that are zero but from ``low`` to ``high``.
+    INLINE void multiply(const V *full, int64_t n, int64_t stride, int64_t low, int64_t high, const V *x, const V *y,
+                         V *by_x, V *by_y) {
+        for (int64_t i = 0; i < n; i += 4) {
+            const V *r0 = full + i * stride, *r1 = r0 + stride, *r2 = r1 + stride, *r3 = r2 + stride;
+            V s0 = V{}, s1 = V{}, s2 = V{}, s3 = V{}, t0 = V{}, t1 = V{}, t2 = V{}, t3 = V{};
+            for (int64_t j = low; j < high; j++) {
+                const V u = x[j], v = y[j];
+                s0 += r0[j] * u, s1 += r1[j] * u, s2 += r2[j] * u, s3 += r3[j] * u;
+                t0 += r0[j] * v, t1 += r1[j] * v, t2 += r2[j] * v, t3 += r3[j] * v;
+            }
+            by_x[i] = s0, by_x[i + 1] = s1, by_x[i + 2] = s2, by_x[i + 3] = s3;
+            by_y[i] = t0, by_y[i + 1] = t1, by_y[i + 2] = t2, by_y[i + 3] = t3;
+        }
+    }
+
+    // A^-1 x and A^-1 y in place, from the factor of A.
+    INLINE void substitute(const V *matrix, const V *inverse, int64_t n, const int64_t *begin, V *x, V *y) {
+        for (int64_t i = 0; i < n; i++) {
+            const V *const row = matrix + i * (i + 1) / 2;
+            V s = x[i], t = y[i];
+            for (int64_t k = begin[i]; k < i; k++) s -= row[k] * x[k], t -= row[k] * y[k];
+            x[i] = s * inverse[i], y[i] = t * inverse[i];
+        }
+        for (int64_t i = n - 1; i >= 0; i--) {
+            const V *const row = matrix + i * (i + 1) / 2, s = x[i] *= inverse[i], t = y[i] *= inverse[i];
+            for (int64_t k = begin[i]; k < i; k++) x[k] -= row[k] * s, y[k] -= row[k] * t;
+        }
+    }
+
+    // Adds the gradients of inputs z of ``used`` groups, from those in the kernel of pairs of rows times its slopes.
+    // There is room for arrays (n, n) and (n, q).
+    INLINE void add_gradients(const V *by_pair, int64_t n, int64_t q, const V *z, const int64_t *const *ids,
+                              int64_t used, V *square, V *of_z, T *of_points) {
         for (int64_t i = 0, e = 0; i < n; i++, e++) {
             for (int64_t j = 0; j < i; j++, e++) square[i * n + j] = square[j * n + i] = by_pair[e];
             square[i * n + i] = V{};

@@ -45,7 +45,8 @@ class Rows(Protocol):
     """Rows of which groups are solved: of outputs, or of classes."""
 
     @property
-    def points(self) -> Tensor: ...
+    def points(self) -> Tensor:
+        """Their inputs, divided by lengthscales, (M, q)."""
 
     @property
     def of_rows(self) -> tuple[str, ...]:
@@ -93,13 +94,16 @@ class StationaryRows(NamedTuple):
 
     @property
     def of_rows(self) -> tuple[str, ...]:
+        """The names of what there is for each row."""
         return "points", "residual", "noise"
 
     @property
     def learned(self) -> tuple[str, ...]:
+        """The names of what has gradients."""
         return *self.of_rows, "scale", "alpha"
 
     def solve(self, groups: Tensor, has_gradients: bool) -> Solved:
+        """The errors of the last rows and their variances, with a ValueError where covariances have no factor."""
         if is_compiled(self.points):
             error, variance, gradients = _compiled(self, groups, has_gradients)
         else:

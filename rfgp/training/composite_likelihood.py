@@ -58,7 +58,7 @@ class Observations(abc.ABC):
         """
 
     def stationary_rows(self, rows: Tensor) -> Rows | None:
-        """Some rows (M,) as those of independent functions with one stationary kernel; None where they are no such ones.
+        """Some rows (M,) as those of independent functions of one stationary kernel; None where they are no such ones.
 
         Where they are, the densities of one target for each group follow from these.
         """
