@@ -10,7 +10,7 @@ help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # torch goes first and alone, so that the pinned build is settled before anything that depends on it.
-$(INSTALLED): pyproject.toml setup.py rfgp/linalg/last_rows.cpp constraints.txt
+$(INSTALLED): pyproject.toml setup.py $(wildcard rfgp/linalg/*.cpp rfgp/linalg/*.h) constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt torch
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[dev]'

@@ -11,7 +11,8 @@ setup(
     ext_modules=[
         Extension(
             "rfgp.linalg._last_rows",
-            ["rfgp/linalg/last_rows.cpp"],
+            ["rfgp/linalg/last_rows.cpp", "rfgp/linalg/class_rows.cpp"],
+            depends=["rfgp/linalg/lanes.h"],
             extra_compile_args=FLAGS,
             py_limited_api=has_stable_interface,
             optional=True,  # PyTorch does the same, more slowly

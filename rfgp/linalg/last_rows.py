@@ -11,7 +11,7 @@ import functools
 import importlib
 import math
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -23,12 +23,44 @@ from .stationary import Profile, stationary_matrix
 
 _NUM_PARTS, _LEAST = 8, 64
 """Parts of groups with gradients of their own, whatever the number of threads is, and groups of each but the last."""
-_LEARNED = ("points", "residual", "noise", "scale", "alpha")
-"""What of the rows has gradients."""
-_OF_ROWS = _LEARNED[:3]
 _CHUNK = 2**17
 """Entries of the matrices that PyTorch holds at a time: they stay in the cache of a processor."""
 _FREEDOM = 4.0
+
+
+class Solved(NamedTuple):
+    """What is found for groups of B rows.
+
+    :param moments: two numbers of each function at the last rows, such as errors and variances, (B, T) each.
+    :param densities: the log densities of the last rows, (B,) or (B, T).
+    :param gradients: those of their sum in the learned parts of the rows; none where they are not asked for.
+    """
+
+    moments: tuple[Tensor, Tensor]
+    densities: Tensor
+    gradients: list[Tensor]
+
+
+class Rows(Protocol):
+    """Rows of which groups are solved: of outputs, or of classes."""
+
+    @property
+    def points(self) -> Tensor:
+        """Their inputs, divided by lengthscales, (M, q)."""
+
+    @property
+    def of_rows(self) -> tuple[str, ...]:
+        """The names of what there is for each row."""
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """The names of what has gradients."""
+
+    def solve(self, groups: Tensor, has_gradients: bool) -> Solved:
+        """The last rows of groups (B, n), with a ValueError for covariances that are not positive definite."""
+
+
+_SomeRows = TypeVar("_SomeRows", bound=Rows)
 
 
 class StationaryRows(NamedTuple):
@@ -60,13 +92,25 @@ class StationaryRows(NamedTuple):
             densities = densities - self.log_units
         return densities.masked_fill(variance.isinf(), 0.0)
 
-    def take(self, some: Tensor) -> StationaryRows:
-        """Some of the rows."""
-        return self._replace(**{name: getattr(self, name).index_select(0, some) for name in _OF_ROWS})
+    @property
+    def of_rows(self) -> tuple[str, ...]:
+        """The names of what there is for each row."""
+        return "points", "residual", "noise"
 
-    def learned(self) -> StationaryRows:
-        """The same with all that has gradients as leaves of a graph."""
-        return self._replace(**{name: getattr(self, name).detach().requires_grad_() for name in _LEARNED})
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """The names of what has gradients."""
+        return *self.of_rows, "scale", "alpha"
+
+    def solve(self, groups: Tensor, has_gradients: bool) -> Solved:
+        """The errors of the last rows and their variances, with a ValueError where covariances have no factor."""
+        if is_compiled(self.points):
+            error, variance, gradients = _compiled(self, groups, has_gradients)
+        else:
+            error, variance, gradients = _in_chunks(self, groups, has_gradients)
+        if not bool((variance > 0).all()):
+            raise NoFactorError
+        return Solved((error, variance), self.densities(error, variance), gradients)
 
 
 class RowGroups:
@@ -98,7 +142,7 @@ def _numbered(groups: Tensor) -> tuple[Tensor, Tensor]:
     return is_used.nonzero().squeeze(-1), (is_used.cumsum(0) - 1)[groups]
 
 
-def log_densities(rows: StationaryRows, groups: RowGroups) -> Tensor:
+def log_densities(rows: Rows, groups: RowGroups) -> Tensor:
     """The log densities (B,) of the last rows of groups given those before, without gradients.
 
     :param rows: those that are in groups, in the same order.
@@ -111,10 +155,11 @@ def log_densities(rows: StationaryRows, groups: RowGroups) -> Tensor:
     tensor([-1.3509, -1.4815, -1.3509], dtype=torch.float64)
     """
     with torch.no_grad():
-        return rows.densities(*_errors(rows, groups)).sum(-1)
+        found = torch.cat([part.densities for _, part in _each(rows, groups, has_gradients=False)])
+        return found.sum(-1) if found.dim() == 2 else found
 
 
-def log_density(rows: StationaryRows, groups: RowGroups) -> Tensor:
+def log_density(rows: Rows, groups: RowGroups) -> Tensor:
     """The sum of :func:`log_densities`, differentiable once in all parts of rows.
 
     >>> one = torch.ones(3, 1, dtype=torch.float64)
@@ -124,7 +169,7 @@ def log_density(rows: StationaryRows, groups: RowGroups) -> Tensor:
     >>> scale.grad
     tensor([0.0174], dtype=torch.float64)
     """
-    total: Tensor = _LogDensity.apply(*rows, groups)
+    total: Tensor = _LogDensity.apply(rows, groups, *(getattr(rows, name) for name in rows.learned))
     return total
 
 
@@ -144,7 +189,8 @@ def predictions(rows: StationaryRows, queries: Tensor, near: Tensor) -> tuple[Te
     new = queries, nothing, nothing
     points, residual, noise = (torch.cat(parts) for parts in zip(rows[:3], new, strict=True))
     groups = RowGroups(torch.cat([near, own.unsqueeze(-1)], dim=-1))
-    error, variance = _errors(rows._replace(points=points, residual=residual, noise=noise).take(groups.rows), groups)
+    every = rows._replace(points=points, residual=residual, noise=noise)
+    error, variance = last_moments(_taken(every, groups.rows), groups)
     return -error, variance
 
 
@@ -152,77 +198,78 @@ class _LogDensity(torch.autograd.Function):
     """Gradients are found with the value."""
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        points: Tensor,
-        residual: Tensor,
-        noise: Tensor,
-        scale: Tensor,
-        alpha: Tensor,
-        profile: Profile,
-        is_student: bool,
-        log_units: Tensor | None,
-        groups: RowGroups,
-    ) -> Tensor:
-        rows = StationaryRows(points, residual, noise, scale, alpha, profile, is_student, log_units)
-        totals, value = [torch.zeros_like(part) for part in rows[:5]], points.new_zeros(())
-        for found in _each(rows, groups, has_gradients=True):
-            value = value + rows.densities(found.error, found.variance).sum()
-            for total, gradient in zip(totals[:3], found.gradients[:3], strict=True):
-                total.index_add_(0, found.rows, gradient)
-            for total, gradient in zip(totals[3:], found.gradients[3:], strict=True):
-                total.add_(gradient)
+    def forward(ctx: Any, rows: Rows, groups: RowGroups, *parts: Tensor) -> Tensor:
+        totals, value = [torch.zeros_like(part) for part in parts], parts[0].new_zeros(())
+        for some, found in _each(rows, groups, has_gradients=True):
+            value = value + found.densities.sum()
+            for name, total, gradient in zip(rows.learned, totals, found.gradients, strict=True):
+                if name in rows.of_rows:
+                    total.index_add_(0, some, gradient)
+                else:
+                    total.add_(gradient)
         ctx.save_for_backward(*totals)
         return value
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_value: Tensor) -> tuple[Tensor | None, ...]:
-        return *(of_value * gradient for gradient in ctx.saved_tensors), None, None, None, None
+        return None, None, *(of_value * gradient for gradient in ctx.saved_tensors)
 
 
-def _errors(rows: StationaryRows, groups: RowGroups) -> tuple[Tensor, Tensor]:
-    """The errors (B, T) of the last rows, predicted from those before, and their variances, without gradients.
+def last_moments(rows: Rows, groups: RowGroups) -> tuple[Tensor, Tensor]:
+    """Errors and variances (B, T) of the last rows of groups, or what else their moments are, without gradients.
 
-    They are zero and infinite for cells that are not known.
+    Errors are zero and their variances infinite for cells that are not known.
+
+    >>> one = torch.ones(2, 1, dtype=torch.float64)
+    >>> rows = StationaryRows(one, one, one, one[0], one[0, 0], Profile.GAUSSIAN)
+    >>> last_moments(rows, RowGroups(torch.tensor([[0, 1]])))
+    (tensor([[0.5000]], dtype=torch.float64), tensor([[1.5000]], dtype=torch.float64))
     """
-    found = _each(rows, groups, has_gradients=False)
-    return torch.cat([part.error for part in found]), torch.cat([part.variance for part in found])
+    means, variances = zip(*(part.moments for _, part in _each(rows, groups, has_gradients=False)), strict=True)
+    return torch.cat(means), torch.cat(variances)
 
 
-class _Found(NamedTuple):
-    """Errors and variances of a part of the groups, and gradients of the sum of their log densities in some rows."""
-
-    rows: Tensor
-    error: Tensor
-    variance: Tensor
-    gradients: list[Tensor]
-
-
-_Solved = tuple[Tensor, Tensor, list[Tensor]]
-
-
-def _each(rows: StationaryRows, groups: RowGroups, has_gradients: bool) -> list[_Found]:
-    """What is found for each part of groups; a ValueError where a covariance is not positive definite."""
-    if _library is None or rows.points.device.type != "cpu":
+def _each(rows: _SomeRows, groups: RowGroups, has_gradients: bool) -> list[tuple[Tensor, Solved]]:
+    """Some rows, and what is found for the groups of these: by several threads where they are compiled."""
+    if not is_compiled(rows.points):
         everything = torch.arange(len(rows.points), device=rows.points.device)
-        found = [_Found(everything, *_in_chunks(rows, groups.numbers, has_gradients))]
-    else:
+        return [(everything, rows.solve(groups.numbers, has_gradients))]
 
-        @torch.no_grad()
-        def solve(part: tuple[Tensor, Tensor]) -> _Found:
-            return _Found(part[0], *_compiled(rows.take(part[0]), part[1], has_gradients))
+    @torch.no_grad()
+    def solve(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Solved]:
+        return part[0], _taken(rows, part[0]).solve(part[1], has_gradients)
 
-        with ThreadPoolExecutor(torch.get_num_threads()) as pool:
-            found = list(pool.map(solve, groups.parts))
-    if not all(bool((part.variance > 0).all()) for part in found):
-        raise NoFactorError
-    return found
+    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+        return list(pool.map(solve, groups.parts))
 
 
-def _in_chunks(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Solved:
+def _taken(rows: _SomeRows, some: Tensor) -> _SomeRows:
+    """Some of the rows."""
+    parts: Any = rows
+    taken: _SomeRows = parts._replace(**{name: getattr(rows, name).index_select(0, some) for name in rows.of_rows})
+    return taken
+
+
+def is_compiled(points: Tensor) -> bool:
+    """Whether the compiled library solves groups of these rows."""
+    return _library is not None and points.device.type == "cpu"
+
+
+def library() -> ctypes.CDLL:
+    """The compiled library, where it is there."""
+    if _library is None:
+        raise RuntimeError("expected the compiled library, got an installation without it; install with a C++ compiler")
+    return _library
+
+
+_Found = tuple[Tensor, Tensor, list[Tensor]]
+
+
+def _in_chunks(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Found:
     """Solve groups by PyTorch."""
-    rows = rows.learned() if has_gradients else rows
+    if has_gradients:
+        rows = rows._replace(**{name: getattr(rows, name).detach().requires_grad_() for name in rows.learned})
     found, gradients = [], [torch.zeros_like(part) for part in rows[:5]]
     with torch.set_grad_enabled(has_gradients):
         for chunk in groups.split(max(1, _CHUNK // (len(rows.scale) * groups.shape[-1] ** 2))):
@@ -267,7 +314,7 @@ class _Groups(ctypes.Structure):
     ]
 
 
-def _compiled(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Solved:
+def _compiled(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Found:
     """Solve groups by the compiled library."""
     inputs = [part.detach().to(rows.points.dtype).contiguous() for part in rows[:4]]
     error, variance = (inputs[0].new_empty(len(groups), len(rows.scale)) for _ in range(2))
@@ -276,7 +323,7 @@ def _compiled(rows: StationaryRows, groups: Tensor, has_gradients: bool) -> _Sol
     numbers = len(groups), groups.shape[-1], rows.points.shape[-1], len(rows.scale), int(rows.profile)
     tails = 1.0 / _FREEDOM if rows.is_student else 0.0
     arrays = [tensor.data_ptr() for tensor in (groups, *inputs, error, variance, *gradients)]
-    function = getattr(_library, f"last_rows_{str(rows.points.dtype).removeprefix('torch.')}")
+    function = getattr(library(), f"last_rows_{str(rows.points.dtype).removeprefix('torch.')}")
     if function(ctypes.byref(_Groups(*numbers, float(rows.alpha.detach()), tails, *arrays))):
         raise MemoryError(f"no memory for the covariances of groups of {groups.shape[-1]} rows; take smaller groups")
     return error, variance, [*gradients[:4], *(gradient.reshape(()) for gradient in gradients[4:])]

@@ -16,7 +16,7 @@ class Profile(enum.IntEnum):
     r"""A kernel as a function of squared scaled distances, :math:`f(\sum_k \tau_k^2 / \ell_k^2)`.
 
     The rational quadratic one is :math:`(1 + r^2 / 2 \alpha)^{-\alpha}`; others have no :math:`\alpha`.
-    Numbers are those of ``last_rows.cpp``.
+    Numbers are those of ``lanes.h``.
     """
 
     GAUSSIAN = 0

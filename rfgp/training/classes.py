@@ -16,10 +16,12 @@ from torch.autograd.function import once_differentiable
 from .._support.constrained import constrained, set_within
 from ..likelihoods.mean_softmax import normal_points
 from ..linalg import cholesky
+from ..linalg.class_rows import ClassRows
+from ..linalg.last_rows import is_compiled
 from .composite_likelihood import Observations
 from .objectives import Objective
 from .parts import Parts
-from .stationary import covariance
+from .stationary import covariance, stationary_parts
 
 _SMALLEST_CONCENTRATION, _LARGEST_CONCENTRATION = 1e-6, 0.3
 _NUM_POINTS = 16
@@ -39,7 +41,7 @@ class Classes(Observations):
         self.concentration = Concentration(likelihood.alpha_epsilon)
         self.num_classes = int(likelihood.num_classes)
         self.frequencies = torch.bincount(labels, minlength=self.num_classes).double() / len(labels)
-        self.points = normal_points(self.num_classes)[:_NUM_POINTS].unsqueeze(1)
+        self.normals = normal_points(self.num_classes)[:_NUM_POINTS]
 
     @property
     def parts(self) -> Parts:
@@ -52,10 +54,15 @@ class Classes(Observations):
                 "regressions of the classes in their place"
             )
         mean, variance = self.latent_moments(groups)
-        values = mean + variance.clamp_min(0.0).sqrt() * self.points
+        values = mean + variance.clamp_min(0.0).sqrt() * self.normals.unsqueeze(1)
         wanted = self.labels[groups[:, -1:]].expand(len(values), -1, -1)
         chosen = values.gather(-1, wanted).squeeze(-1) - torch.logsumexp(values, -1)
         return torch.logsumexp(chosen, 0) - math.log(len(values))
+
+    def stationary_rows(self, rows: Tensor) -> ClassRows | None:
+        targets = transformed(self.concentration.alpha_epsilon)
+        found = class_rows(self.kernel, self.x[rows], self.labels[rows], targets, self.means(targets))
+        return None if found is None else found._replace(normals=self.normals)
 
     def latent_moments(self, groups: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances (B, C) of the latent functions at the last rows."""
@@ -92,6 +99,19 @@ class Concentration(gpytorch.Module):
         constraint = Interval(_SMALLEST_CONCENTRATION, _LARGEST_CONCENTRATION)
         self.register_constraint("raw_alpha_epsilon", constraint)
         set_within(self, "alpha_epsilon", torch.tensor(value))
+
+
+def class_rows(kernel: Kernel, x: Tensor, labels: Tensor, targets: Tensor, means: Tensor) -> ClassRows | None:
+    """Rows (N, d) with labels (N,) for the compiled library; None without it, or where the kernel is not stationary.
+
+    :param targets: those of :func:`transformed`.
+    :param means: the prior means of the classes, (C,).
+    """
+    parts = stationary_parts(kernel, x) if is_compiled(x) else None
+    if parts is None:
+        return None
+    nothing = targets.new_empty(0, len(means))
+    return ClassRows(parts.points, labels, parts.scale, parts.alpha, targets, means, parts.profile, nothing)
 
 
 def class_moments(matrix: Tensor, inside: Tensor, targets: Tensor, means: Tensor) -> tuple[Tensor, Tensor]:

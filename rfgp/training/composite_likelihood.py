@@ -11,7 +11,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .._support import checks
-from ..linalg.last_rows import RowGroups, StationaryRows, log_densities, log_density
+from ..linalg.last_rows import RowGroups, Rows, log_densities, log_density
 from .moments import DataMoments
 from .objectives import Objective
 from .parts import Parts, parts_of
@@ -57,8 +57,8 @@ class Observations(abc.ABC):
         :returns: (B,), or their sum (1,) where it is not known by group.
         """
 
-    def stationary_rows(self, rows: Tensor) -> StationaryRows | None:
-        """Some rows (M,) as those of independent outputs with one stationary kernel; None where they are no such ones.
+    def stationary_rows(self, rows: Tensor) -> Rows | None:
+        """Some rows (M,) as those of independent functions of one stationary kernel; None where they are no such ones.
 
         Where they are, the densities of one target for each group follow from these.
         """
@@ -199,7 +199,7 @@ class CompositeLikelihood(Objective):
         targets = self._targets_of(groups)
         return torch.cat([self.observations.log_densities(chunk, targets) for chunk in self._chunks(groups)])
 
-    def _last_rows(self, groups: Tensor) -> tuple[StationaryRows, RowGroups] | None:
+    def _last_rows(self, groups: Tensor) -> tuple[Rows, RowGroups] | None:
         """The rows of groups of which the last is predicted; None for other groups, or without a stationary kernel."""
         if self._targets_of(groups) != 1:
             return None

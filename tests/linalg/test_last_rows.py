@@ -131,7 +131,7 @@ def test_kernels_are_right_to_rounding_at_all_distances(way, profile):
     one, alpha = torch.ones_like(distances), torch.tensor(1e5, dtype=torch.float64)
     rows = StationaryRows(points, residual, torch.ones_like(points), one[:1], alpha, profile)
     groups = torch.stack([torch.zeros(1001, dtype=torch.long), torch.arange(1, 1002)], dim=-1)
-    error, _ = last_rows._errors(rows, RowGroups(groups))
+    error, _ = last_rows.last_moments(rows, RowGroups(groups))
     expected = kernel(distances.square(), profile, alpha)
     torch.testing.assert_close(-2.0 * error[:, 0], expected, rtol=1e-13, atol=0.0)
 

@@ -262,8 +262,10 @@ def test_missing_cells_count_as_if_they_were_not_there():
 
 
 def observed(kind):
-    """Rows of a model of one output with its own noises, or of two with all cells or some."""
+    """Rows of a model of one output with its own noises, of two with all cells or some, or of classes."""
     x, y = inputs(60), noise(60, 2)
+    if kind == "classes":
+        return NeighborObjective(classification(), x, y.sum(-1).mul(2.0).long().clamp(-1, 1) + 1, None).observations()
     if kind == "one":
         kernel = ScaleKernel(rfgp.kernels.InputTransformKernel(ScaleKernel(RQKernel()), rfgp.kernels.LinearMap(x)))
         likelihood = FixedNoiseGaussianLikelihood(0.1 + y[:, 1].square(), learn_additional_noise=True)
@@ -274,7 +276,7 @@ def observed(kind):
     return NeighborObjective(multitask(), x, y, None).observations()
 
 
-@pytest.mark.parametrize("kind", ["one", "all", "missing"])
+@pytest.mark.parametrize("kind", ["one", "all", "missing", "classes"])
 def test_densities_of_groups_are_those_of_their_matrices(kind):
     observations, groups = observed(kind), torch.arange(60).reshape(6, 10)
     wanted = observations.log_densities(groups, 1)
