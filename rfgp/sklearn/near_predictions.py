@@ -13,17 +13,19 @@ from torch import Tensor
 from ..approximation.input_scales import input_scales
 from ..inference.local import SharedRows
 from ..inference.sums.mean_basis import mean_values
+from ..linalg.class_rows import ClassRows
+from ..linalg.class_rows import predictions as label_predictions
 from ..linalg.last_rows import StationaryRows, predictions
 from ..linalg.nearest import NearestRows, scaled_points
 from ..models import WeightSpaceGP
-from ..training.classes import class_moments, transformed
+from ..training.classes import class_moments, class_rows, transformed
 from ..training.near_rows import near_groups
 from ..training.starts import random_rows
 from ..training.stationary import StationaryParts, covariance, stationary_parts
 
 _SCALED_ROWS, _COMPARED_ROWS, _SHARE_OF_NOISE, _MANY_ROWS = 4096, 128, 0.1, 100_000
 _NEIGHBORS, _POINTS, _LABELED_POINTS = 64, 2**14, 64
-"""Rows that predict a point by themselves, and so many points at a time: fewer from labels."""
+"""Rows that predict a point by themselves, and so many points at a time: fewer from labels by PyTorch."""
 
 
 class FittedRows(NamedTuple):
@@ -160,17 +162,25 @@ class OwnLabels:
             means[inside], variances[inside] = self._moments_at(self.x[inside], near)
         return means, variances
 
+    @functools.cached_property
+    def rows(self) -> ClassRows | None:
+        """The rows for the compiled library; None where PyTorch predicts."""
+        return class_rows(self.kernel, self.x, self.labels, self.targets, self.means)
+
     def _moments_at(self, x: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
         """Those at points (n, d) given the rows with the numbers near (n, k)."""
-        chunks = zip(x.split(_LABELED_POINTS), near.to(x.device).split(_LABELED_POINTS), strict=True)
+        size = _LABELED_POINTS if self.rows is None else _POINTS
+        chunks = zip(x.split(size), near.to(x.device).split(size), strict=True)
         means, variances = zip(*(self._moments(*chunk) for chunk in chunks), strict=True)
-        return torch.cat(means), torch.cat(variances)
+        return torch.cat(means) - self.means, torch.cat(variances).clamp_min(0.0)
 
     def _moments(self, x: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
+        if self.rows is not None:
+            points = cast(StationaryParts, stationary_parts(self.kernel, x)).points
+            return label_predictions(self.rows, points, near)
         inputs = torch.cat([self.x[near], x.unsqueeze(-2)], dim=-2)
         inside = torch.nn.functional.one_hot(self.labels[near], self.num_classes).double()
-        mean, variance = class_moments(covariance(self.kernel, inputs), inside, self.targets, self.means)
-        return mean - self.means, variance.clamp_min(0.0)
+        return class_moments(covariance(self.kernel, inputs), inside, self.targets, self.means)
 
 
 NearPredictor = SharedRows | OwnRows | OwnLabels
