@@ -45,7 +45,9 @@ class AveragedGP(FittedRows):
     :param learns_baseline: what learns another model, such as a forest, from inputs (N, d) and targets (N, T): a
         function that predicts targets (M, T), with an attribute ``left_out``, predictions of the training rows by what
         was learned from others.
-    :raises ValueError: for other rows.
+    :param bounds: the lower and the upper bound of one target, such as (0, 1) for a share. Where left-out densities
+        prefer it, its logit is learned, and all that is predicted lies within.
+    :raises ValueError: for other rows, and for bounds that targets are not within.
 
     Source: Yao, Vehtari, Simpson and Gelman (2018), stacking of predictive distributions.
 
@@ -61,8 +63,15 @@ class AveragedGP(FittedRows):
     weights: Tensor
 
     @torch.no_grad()
-    def __init__(self, x: Tensor, y: Tensor, learns_baseline: LearnsBaseline | None = None) -> None:
+    def __init__(
+        self,
+        x: Tensor,
+        y: Tensor,
+        learns_baseline: LearnsBaseline | None = None,
+        bounds: tuple[float, float] | None = None,
+    ) -> None:
         x, y = _checked(x, y)
+        ends = None if bounds is None else _checked_bounds(bounds, y)
         if learns_baseline is not None and not callable(learns_baseline):
             raise ValueError(
                 f"expected a function of rows for learns_baseline, got {learns_baseline!r}; pass what learns a baseline"
@@ -70,7 +79,7 @@ class AveragedGP(FittedRows):
         self.num_inputs, self.has_outputs, together = x.shape[1], y.dim() > 1, equal_rows(x)
         targets = y.reshape(len(y), -1)
         if targets.shape[1] == 1:
-            members = members_of_one(x, targets, together, learns_baseline)
+            members = members_of_one(x, targets, together, learns_baseline, ends)
         else:
             known, draws = ~targets.isnan(), imputations(x, targets, together)
             members, targets = members_of_several(x, draws, known, together, learns_baseline), draws[0]
@@ -347,6 +356,19 @@ def _checked(x: Tensor, y: Tensor, like: AveragedGP | None = None) -> tuple[Tens
         if not bool(varies.all()):
             raise ValueError("expected targets that vary, got a single value; take a constant")
     return x, y
+
+
+def _checked_bounds(bounds: tuple[float, float], y: Tensor) -> tuple[Tensor, Tensor]:
+    """The bounds of one target, (1,) each; a ValueError for others."""
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2 or y.shape != (len(y),):
+        raise ValueError(f"expected bounds (low, high) of one target (N,), got {bounds!r} for {tuple(y.shape)}")
+    low, high = (checks.number(end) for end in bounds)
+    if not low <= float(y.min()) <= float(y.max()) <= high:
+        raise ValueError(
+            f"expected targets within bounds, got {float(y.min()):g} to {float(y.max()):g} for {low:g} to {high:g}; "
+            "leave bounds out"
+        )
+    return y.new_tensor([low]), y.new_tensor([high])
 
 
 def _chosen_draws(weights: Sequence[float], counts: Sequence[int], most: int) -> list[list[int]]:

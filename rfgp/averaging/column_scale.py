@@ -1,4 +1,4 @@
-"""Columns after Yeo and Johnson's transform, or none, and standardization."""
+"""Columns after a logit, Yeo and Johnson's transform, or none, and standardization."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Self
 
 import torch
 from torch import Tensor
+
+from .logit import Logit
 
 _SECTIONS, _SHRINKAGE = 32, 0.6180339887498949
 """Steps of the search for powers, and by what each shortens the interval."""
@@ -20,10 +22,12 @@ class ColumnScale:
         \psi_\lambda(-u) = -\psi_{2 - \lambda}(u), \quad u \ge 0
 
     Here u are standardized columns. The powers in [0, 2] are those under which columns are most probably normal; one is
-    the identity. Columns that do not vary keep their unit.
+    the identity. Columns that do not vary keep their unit. Where columns have bounds, u are standardized values of
+    their :class:`Logit`.
 
     :param y: columns (N, T), where NaN is missing.
-    :param is_transformed: whether powers are chosen, or one.
+    :param is_transformed: whether powers are chosen, or one and no bounds.
+    :param bounds: the bounds l and h of every column, (T,) each, infinite for none.
 
     Source: Yeo and Johnson, 2000.
 
@@ -32,10 +36,13 @@ class ColumnScale:
     (True, [[7.0]])
     """
 
-    def __init__(self, y: Tensor, is_transformed: bool) -> None:
-        self.mean, self.std = y.nanmean(0), _variance(y).sqrt()
+    def __init__(self, y: Tensor, is_transformed: bool, bounds: tuple[Tensor, Tensor] | None = None) -> None:
+        endless = torch.full_like(y[0], torch.inf)
+        self.logit = Logit(*bounds) if bounds is not None and is_transformed else Logit(-endless, endless)
+        values = self.logit.forward(y)
+        self.mean, self.std = values.nanmean(0), _variance(values).sqrt()
         self.std = torch.where(self.std > 0.0, self.std, 1.0)
-        standard = (y - self.mean) / self.std
+        standard = (values - self.mean) / self.std
         self.power = _most_normal(standard) if is_transformed else torch.ones_like(self.mean)
         moved = powered(standard, self.power)
         self.center, unit = moved.nanmean(0), _variance(moved).sqrt()
@@ -44,31 +51,36 @@ class ColumnScale:
     @property
     def is_linear(self) -> bool:
         """Whether there is no transform."""
-        return bool((self.power == 1.0).all())
+        return bool((self.power == 1.0).all()) and self.logit.is_identity
 
     def of(self, columns: Tensor) -> Self:
         """The scale of some of the columns."""
         twin = copy.copy(self)
-        vars(twin).update({name: value[columns] for name, value in vars(self).items()})
+        twin.logit = self.logit.of(columns)
+        names = ("mean", "std", "power", "center", "unit")
+        vars(twin).update({name: getattr(self, name)[columns] for name in names})
         return twin
 
     def rescaled(self, center: Tensor, scale: Tensor) -> Self:
         """The same scale for columns center + scale y, with both of shape (T,)."""
         twin = copy.copy(self)
-        twin.mean, twin.std = center + scale * self.mean, scale * self.std
+        is_bounded, twin.logit = self.logit.is_bounded, self.logit.rescaled(center, scale)
+        twin.mean = torch.where(is_bounded, self.mean, center + scale * self.mean)
+        twin.std = torch.where(is_bounded, self.std, scale * self.std)
         return twin
 
     def forward(self, y: Tensor) -> Tensor:
         """Values (..., T) on this scale."""
-        return (powered((y - self.mean) / self.std, self.power) - self.center) / self.unit
+        return (powered((self.logit.forward(y) - self.mean) / self.std, self.power) - self.center) / self.unit
 
     def inverse(self, z: Tensor) -> Tensor:
         """Values (..., T) in the units of the columns."""
-        return self.mean + self.std * unpowered(self.center + self.unit * z, self.power)
+        return self.logit.inverse(self.mean + self.std * unpowered(self.center + self.unit * z, self.power))
 
     def log_slope(self, y: Tensor) -> Tensor:
         """The logarithm of the derivative of :meth:`forward`."""
-        return log_slope((y - self.mean) / self.std, self.power) - (self.std * self.unit).log()
+        standard = (self.logit.forward(y) - self.mean) / self.std
+        return log_slope(standard, self.power) - (self.std * self.unit).log() + self.logit.log_slope(y)
 
 
 def powered(u: Tensor, power: Tensor) -> Tensor:

@@ -230,6 +230,15 @@ class Mixture:
         """That of values as a matrix (M, T)."""
         return self._shape[0], math.prod(self._shape[1:])
 
+    @property
+    def support(self) -> tuple[Tensor, Tensor]:
+        """The least and the largest values that any component allows, (T,) each, infinite where some has no bounds."""
+        low, high = (end * torch.ones_like(self.limits[0]) for end in (math.inf, -math.inf))
+        for component, columns in zip(self._components, self._columns, strict=True):
+            low[columns] = torch.minimum(low[columns], component.target.logit.low)
+            high[columns] = torch.maximum(high[columns], component.target.logit.high)
+        return low, high
+
     @functools.cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
         """Means and variances (M, T)."""
@@ -384,7 +393,9 @@ class QuantileCurves:
             slopes.append((_normal_log_density(node) - mixture.log_prob(quantile)).exp())
         low, high = (end.reshape(mixture.mean.shape[1:]) for end in mixture.limits)
         reach = _FARTHEST * mixture.stddev
-        self.low, self.high = torch.minimum(low, mixture.mean - reach), torch.maximum(high, mixture.mean + reach)
+        least, most = (end.reshape(mixture.mean.shape[1:]) for end in mixture.support)
+        self.low = torch.maximum(torch.minimum(low, mixture.mean - reach), least)
+        self.high = torch.minimum(torch.maximum(high, mixture.mean + reach), most)
         self.values, self.slopes = torch.stack(values), torch.stack(slopes)
 
     def __call__(self, z: Tensor) -> Tensor:

@@ -48,7 +48,13 @@ _MOST_SHAPES, _SHAPES_BY = 3, 150
 """Of more rows so many choose so many shapes of the kernel of what a baseline leaves over."""
 
 
-def members_of_one(x: Tensor, y: Tensor, groups: Tensor, learns_baseline: LearnsBaseline | None) -> list[Member[Any]]:
+Bounds = tuple[Tensor, Tensor]
+"""The lower and the upper bound of a target, (1,) each."""
+
+
+def members_of_one(
+    x: Tensor, y: Tensor, groups: Tensor, learns_baseline: LearnsBaseline | None, bounds: Bounds | None = None
+) -> list[Member[Any]]:
     """Members for inputs (N, d) and a target (N, 1).
 
     Left-out densities choose the forms. Of up to 400 rows, the most probable parameters choose those with at least a
@@ -58,18 +64,32 @@ def members_of_one(x: Tensor, y: Tensor, groups: Tensor, learns_baseline: Learns
 
     :param groups: numbers (N,) of rows that are left out together.
     :param learns_baseline: what learns a baseline for the transformed target.
+    :param bounds: those of the target: transformed, it is a logit, which all members have where half of the weight is
+        that of members that have it.
     """
     if len(x) <= CHOOSING:
-        every = _every(x, y)
+        every = _every(x, y, bounds)
         shares = _shares(every, y, groups)
+        if bounds is not None:
+            shares, bounds = _of_bounds(shares, bounds)
         members = {form: every[form] for form in _of_weight(shares, _SHARE_OF_FEW_ROWS)}
         _draw(members, shares)
     else:
         rows = chosen_rows(len(x))
-        few = _of_some(x, y, rows)
+        few = _of_some(x, y, rows, bounds)
         shares = _shares(few, y[rows], groups[rows])
-        members = _of_all(x, y, {form: few[form] for form in _taken(shares)})
-    return [*members.values()] + ([] if learns_baseline is None else [_with_baseline(x, y, learns_baseline)])
+        if bounds is not None:
+            shares, bounds = _of_bounds(shares, bounds)
+        members = _of_all(x, y, {form: few[form] for form in _taken(shares)}, bounds)
+    return [*members.values()] + ([] if learns_baseline is None else [_with_baseline(x, y, learns_baseline, bounds)])
+
+
+def _of_bounds(shares: dict[Form, float], bounds: Bounds) -> tuple[dict[Form, float], Bounds | None]:
+    """The weights of members within bounds and these, or those of members without bounds where they have most."""
+    inside = sum(share for form, share in shares.items() if form.is_transformed)
+    is_inside = inside >= 0.5 * sum(shares.values())
+    kept = {form: share for form, share in shares.items() if form.is_transformed == is_inside}
+    return kept, bounds if is_inside else None
 
 
 def _shares(members: dict[Form, TableMember], y: Tensor, groups: Tensor) -> dict[Form, float]:
@@ -89,7 +109,8 @@ def _taken(shares: dict[Form, float]) -> list[Form]:
     One of them is rough and has no map: few rows do not tell whether a function is smooth.
     """
     found = _of_weight(shares, max(_SHARE, 0.5 * max(shares.values())))
-    return found if set(found) & set(_FORMS) else [*found, max(_FORMS, key=shares.__getitem__)]
+    rough = [form for form in _FORMS if form in shares]
+    return found if set(found) & set(rough) else [*found, max(rough, key=shares.__getitem__)]
 
 
 def _draw(members: dict[Form, TableMember], shares: dict[Form, float]) -> None:
@@ -100,9 +121,9 @@ def _draw(members: dict[Form, TableMember], shares: dict[Form, float]) -> None:
         member.draw(max(draws, _LEAST_DRAWS), max(proposals, _LEAST_PROPOSALS))
 
 
-def _with_baseline(x: Tensor, y: Tensor, learns_baseline: LearnsBaseline) -> BankMember:
+def _with_baseline(x: Tensor, y: Tensor, learns_baseline: LearnsBaseline, bounds: Bounds | None) -> BankMember:
     """A member for what a baseline leaves over; of more than 150 rows, these choose its kernels."""
-    target, scale, shapes = ColumnScale(y, is_transformed=True), InputScale(x, "values"), [*SHAPES]
+    target, scale, shapes = ColumnScale(y, is_transformed=True, bounds=bounds), InputScale(x, "values"), [*SHAPES]
     baseline = learns_baseline(x, target.forward(y))
     if len(x) > _SHAPES_BY:
         rows = chosen_rows(len(x), _SHAPES_BY)
@@ -120,9 +141,9 @@ def chosen_rows(num_rows: int, most: int = CHOSEN_BY) -> Tensor:
 class _Table:
     """Rows (N, d) with targets (N, 1), and what members of them have in common."""
 
-    def __init__(self, x: Tensor, y: Tensor) -> None:
+    def __init__(self, x: Tensor, y: Tensor, bounds: Bounds | None) -> None:
         self.x, self.y = x, y
-        self.targets = {is_transformed: ColumnScale(y, is_transformed) for is_transformed in (False, True)}
+        self.targets = {is_transformed: ColumnScale(y, is_transformed, bounds) for is_transformed in (False, True)}
         self.rows: dict[Kind, TableRows] = {}
 
     def member(self, form: Form, mapped: InputScale | None = None) -> TableMember:
@@ -134,13 +155,13 @@ class _Table:
         return kind(self.rows[form.inputs], self.targets[form.is_transformed], self.y)
 
 
-def _every(x: Tensor, y: Tensor) -> dict[Form, TableMember]:
+def _every(x: Tensor, y: Tensor, bounds: Bounds | None) -> dict[Form, TableMember]:
     """Members of all forms, with the most probable parameters.
 
     The search begins at those of standardized inputs and the target as it is, or at those of half ranks. Smooth members
     and those of a map have the target on the scale on which it is more probable.
     """
-    table, found = _Table(x, y), dict[Form, TableMember]()
+    table, found = _Table(x, y, bounds), dict[Form, TableMember]()
 
     def learn(form: Form, near: TableMember | None, mapped: InputScale | None = None) -> TableMember:
         found[form] = member = table.member(form, mapped)
@@ -158,12 +179,12 @@ def _every(x: Tensor, y: Tensor) -> dict[Form, TableMember]:
     return found
 
 
-def _of_some(x: Tensor, y: Tensor, rows: Tensor) -> dict[Form, TableMember]:
+def _of_some(x: Tensor, y: Tensor, rows: Tensor, bounds: Bounds | None) -> dict[Form, TableMember]:
     """Members of all forms with some of the rows, and draws of their parameters; a map is learned from all rows.
 
     The search begins at the parameters for the target as it is.
     """
-    table, found = _Table(x[rows], y[rows]), dict[Form, TableMember]()
+    table, found = _Table(x[rows], y[rows], bounds), dict[Form, TableMember]()
 
     def learn(form: Form, mapped: InputScale | None = None) -> TableMember:
         member = table.member(form, mapped)
@@ -200,9 +221,9 @@ def _mapped(x: Tensor, y: Tensor, member: TableMember) -> InputScale:
     return scale.mapped(learned_map(scale(x), member.target.forward(y).squeeze(-1), *start), x)
 
 
-def _of_all(x: Tensor, y: Tensor, few: dict[Form, TableMember]) -> dict[Form, TableMember]:
+def _of_all(x: Tensor, y: Tensor, few: dict[Form, TableMember], bounds: Bounds | None) -> dict[Form, TableMember]:
     """Members of few rows with all rows, from which they are learned; the search begins at the parameters of few."""
-    table, found = _Table(x, y), {}
+    table, found = _Table(x, y, bounds), {}
     for form, near in few.items():
         found[form] = table.member(form, near.rows.scale if form.inputs == "map" else None)
         found[form].learn(near, chosen_rows(len(x), _LEARNING_SMOOTH if form.is_smooth else _LEARNING))

@@ -341,7 +341,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         learns_baseline = functools.partial(forest_baseline, seed=drawn_seed(self.random_state))
         with phases(_PHASES[:2], self.verbose) as bar:
             bar.begin("parameters")
-            model = AveragedGP(x, z, learns_baseline if z.numel() <= MOST_VALUES else None)
+            model = AveragedGP(x, z, learns_baseline if z.numel() <= MOST_VALUES else None, self._bounds(z))
             rows = LabeledRows(x.numpy(), _columns(z.numpy()), None)
             bar.begin("comparison")
             others = _OTHERS if z.numel() <= MOST_VALUES else {"constant": Constant}
@@ -350,6 +350,14 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             comparison.on_left_out(rows, losses)
             self._compare(comparison, rows)
         self.model_ = model
+
+    def _bounds(self, z: Tensor) -> tuple[float, float] | None:
+        """The bounds of one standardized target (N,) whose values are shares; None for others."""
+        if z.dim() > 1:
+            return None
+        ends = self.y_scaler_.transform([[0.0], [1.0]])[:, 0]
+        low, high = ends.tolist()
+        return (low, high) if low <= float(z.min()) and float(z.max()) <= high else None
 
     def _has_gaps(self, x: Tensor) -> Tensor:
         """Whether marked cells are missing in the rows of standardized inputs (N, d), (N,)."""

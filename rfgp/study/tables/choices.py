@@ -16,7 +16,7 @@ from ...sklearn.comparison import without_advice
 from ...training.timing import Deadline
 from .spread import learned_spreads, normal_deviation
 from .table import Table
-from .target_transform import TargetTransform, TransformedNormal, transformed
+from .target_transform import TargetTransform, TransformedNormal, is_share, transformed
 
 _SKEWED = 0.75
 """The modulus of the skewness of a target from which on transforms are tried."""
@@ -62,7 +62,7 @@ class Trials:
         return chosen
 
     def transforms(self, x: Tensor, y: Tensor, kernel: str | Kernel) -> tuple[TargetTransform, ...]:
-        """The transforms of targets (N,) or (N, T) that predict best in their units; skewed targets have one.
+        """The transforms of targets (N,) or (N, T) that predict best in their units; skewed ones and shares have one.
 
         :returns: one for each target; nothing where none has one.
         """
@@ -79,7 +79,7 @@ class Trials:
         there = ~y.isnan()
         x, y = x[there], y[there]
         is_skewed = abs(float(scipy.stats.skew(y.numpy()))) > _SKEWED
-        if len(y) < _FEWEST or not is_skewed or len(y.unique()) < _FEWEST // 2:
+        if len(y) < _FEWEST or not (is_skewed or is_share(y)) or len(y.unique()) < _FEWEST // 2:
             return TargetTransform()
         plain, *others = TargetTransform.candidates(y)
         best = max(others, key=lambda one: float(self._densities(x, y, kernel, (one,)).mean()))

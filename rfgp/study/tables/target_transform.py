@@ -13,15 +13,16 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from ...averaging.column_scale import log_slope, powered, unpowered
+from ...averaging.logit import Logit
 
 _NODES, _WEIGHTS = (torch.from_numpy(part) for part in np.polynomial.hermite_e.hermegauss(32))
 
 
 @dataclass(frozen=True)
 class TargetTransform:
-    r"""A monotone function of a target y: y, log y, :math:`2 \sqrt{y + c}`, or that of Yeo and Johnson.
+    r"""A monotone function of a target y: y, log y, :math:`2 \sqrt{y + c}`, the logit, or that of Yeo and Johnson.
 
-    :param kind: "none", "log", "square root" or "yeo-johnson".
+    :param kind: "none", "log", "square root", "logit" of values between 0 and 1, or "yeo-johnson".
     :param center: c, or what is subtracted before the function of Yeo and Johnson.
     :param scale: by what is divided before it.
     :param power: its power, between 0 and 2.
@@ -29,7 +30,7 @@ class TargetTransform:
     Source: Yeo and Johnson, 2000.
     """
 
-    kind: Literal["none", "log", "square root", "yeo-johnson"] = "none"
+    kind: Literal["none", "log", "square root", "logit", "yeo-johnson"] = "none"
     center: float = 0.0
     scale: float = 1.0
     power: float = 1.0
@@ -42,6 +43,8 @@ class TargetTransform:
             made.append(cls("log"))
         if float(y.min()) >= 0.0:
             made.append(cls("square root", 0.375 * float(y[y > 0.0].min())))
+        if is_share(y):
+            made.append(cls("logit"))
         center, scale = float(y.median()), float(y.std())
         power = float(scipy.stats.yeojohnson_normmax(((y - center) / scale).numpy()))
         return [*made, cls("yeo-johnson", center, scale, min(max(power, 0.0), 2.0))]
@@ -52,6 +55,8 @@ class TargetTransform:
             return y.log()
         if self.kind == "square root":
             return 2.0 * (y + self.center).sqrt()
+        if self.kind == "logit":
+            return _of_shares(y).forward(y)
         if self.kind == "none":
             return y
         return powered((y - self.center) / self.scale, y.new_tensor(self.power))
@@ -62,6 +67,8 @@ class TargetTransform:
             return z.exp()
         if self.kind == "square root":
             return ((0.5 * z.clamp_min(0.0)).square() - self.center).clamp_min(0.0)
+        if self.kind == "logit":
+            return _of_shares(z).inverse(z)
         if self.kind == "none":
             return z
         return self.center + self.scale * unpowered(z, z.new_tensor(self.power))
@@ -72,9 +79,20 @@ class TargetTransform:
             return -y.log()
         if self.kind == "square root":
             return -0.5 * (y + self.center).log()
+        if self.kind == "logit":
+            return _of_shares(y).log_slope(y)
         if self.kind == "none":
             return torch.zeros_like(y)
         return log_slope((y - self.center) / self.scale, y.new_tensor(self.power)) - np.log(self.scale)
+
+
+def is_share(y: Tensor) -> bool:
+    """Whether all targets (N,) lie between 0 and 1."""
+    return bool(((y >= 0.0) & (y <= 1.0)).all())
+
+
+def _of_shares(values: Tensor) -> Logit:
+    return Logit(values.new_zeros(()), values.new_ones(()))
 
 
 class TransformedNormal:
