@@ -13,7 +13,6 @@ from gpytorch.means import ConstantMean
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
-from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -60,6 +59,9 @@ AUTO_ROWS, AUTO_LABELS = 400, 1500
 """Up to so many rows, and so many times classes, are averaged over parameters by default: it predicts them better."""
 MOST_LABELS = 3000
 """Rows times classes that are averaged over parameters: more take minutes."""
+_CONCENTRATION, _OF_ALL_CLASSES = 0.01, 0.1
+"""Where the concentration of a class without the label starts, at most, and that of all classes together: it would hide
+the label of a row among many classes."""
 _FEWEST_CLASSES, _FEWEST_ROWS = 3, 10
 """Two classes count as three; fewer rows do not tell their own scale."""
 
@@ -438,7 +440,10 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
 def _parts(num_columns: int, num_classes: int, seed: int, kernel: str | Kernel) -> Parts:
     """What a model of Dirichlet targets is made of."""
-    likelihood = DirichletClassificationLikelihood(num_classes=num_classes, dtype=torch.float64)
+    concentration = min(_CONCENTRATION, _OF_ALL_CLASSES / num_classes)
+    likelihood = DirichletClassificationLikelihood(
+        alpha_epsilon=concentration, num_classes=num_classes, dtype=torch.float64
+    )
     mean = ConstantMean(batch_shape=torch.Size([num_classes])).double()
     return Parts(scaled_kernel(kernel, num_columns), likelihood, mean, seed, num_classes=num_classes)
 
@@ -469,11 +474,21 @@ def _check_labels(labels: NDArray[Any], classes: NDArray[Any]) -> None:
 
 
 def _split(codes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Rows to train on, and rows on which the concentration of the labels is chosen, with every class in both."""
-    counts = torch.bincount(codes)
-    count = min(max(int(_HELD_OUT * len(codes)), min(_ENOUGH, len(codes) // 4)), _MOST_HELD_OUT)
-    if count < max(_FEWEST_HELD_OUT, len(counts)) or int(counts[counts > 0].min()) < 2:
+    """Rows to train on, with every class, and rows on which the model is calibrated, of classes as evenly as it goes.
+
+    The latter are equally many steps apart in the order of classes, without the first row of each.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(codes), generator=generator)
+    order = order[codes[order].argsort(stable=True)]
+    is_first = torch.ones(len(codes), dtype=torch.bool)
+    is_first[1:] = codes[order].diff() != 0
+    others = order[~is_first]
+    count = min(max(int(_HELD_OUT * len(codes)), min(_ENOUGH, len(codes) // 4)), _MOST_HELD_OUT, len(others))
+    if count < _FEWEST_HELD_OUT:
         return torch.arange(len(codes)), torch.arange(0)
-    splits = StratifiedShuffleSplit(1, test_size=count, random_state=seed % 2**32)
-    train, held_out = next(splits.split(np.zeros(len(codes)), codes.numpy()))
-    return torch.from_numpy(train), torch.from_numpy(held_out)
+    steps = torch.arange(count) + torch.rand(1, generator=generator, dtype=torch.float64)
+    is_held = torch.zeros(len(codes), dtype=torch.bool)
+    is_held[others[(steps * len(others) / count).long().clamp_max(len(others) - 1)]] = True
+    every = torch.arange(len(codes))
+    return every[~is_held], every[is_held]

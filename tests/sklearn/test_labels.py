@@ -12,6 +12,7 @@ from sklearn.base import clone
 from rfgp.models import LaplaceGP
 from rfgp.models.laplace.class_probabilities import class_probabilities
 from rfgp.sklearn import RandomFeatureGPClassifier, choice
+from rfgp.sklearn.classifier import _split
 
 SMALL = {"num_features": 48, "max_evaluations": 8, "random_state": 0}
 
@@ -80,3 +81,29 @@ def test_classes_have_blocks_where_predictions_from_them_are_quick(most, monkeyp
     assert (model.model_.block_size is not None) == (most > 1e5)
     assert model.score(x[160:], labels[160:]) > 0.9
     assert model.model_.statistics.sums()["target_gram"].shape[-1] <= 5
+
+
+def test_few_rows_of_many_classes_are_told_apart():
+    """Where parameters start, one label among many classes counts; not all classes have a row that is held out."""
+    generator = np.random.default_rng(0)
+    centers = generator.normal(size=(60, 6))
+    labels = np.r_[np.arange(60), generator.integers(0, 60, 80)]
+    x = centers[labels] + 0.1 * generator.normal(size=(len(labels), 6))
+    model = RandomFeatureGPClassifier("matern32", random_state=0, max_evaluations=1).fit(x, labels)
+    new = generator.integers(0, 60, 300)
+    found = model.predict_proba(centers[new] + 0.1 * generator.normal(size=(300, 6)))
+    assert -np.log(found[np.arange(300), new]).mean() < 0.1
+    assert set(model.comparison_) == {"model", "frequencies", "linear"}
+
+
+def test_held_out_labels_are_of_classes_in_proportion_and_leave_a_row_of_each():
+    codes = torch.from_numpy(np.repeat(np.arange(104), [300, 100, *np.ones(100, dtype=int), 2, 20]))
+    shuffled = codes[torch.randperm(len(codes), generator=torch.Generator().manual_seed(0))]
+    train, held = _split(shuffled, seed=3)
+    assert len(held) == 52
+    assert len(shuffled[train].unique()) == 104
+    counts = torch.bincount(shuffled[held], minlength=104)
+    assert abs(int(counts[0]) - 37) <= 1
+    assert abs(int(counts[1]) - 12) <= 1
+    assert not counts[2:102].any()
+    torch.testing.assert_close(torch.cat([train, held]).sort().values, torch.arange(len(codes)))
