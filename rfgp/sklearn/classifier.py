@@ -52,6 +52,9 @@ _FEWEST_HELD_OUT, _ENOUGH = 20, 50
 """A tenth of the rows is held out, or up to a fourth where that is too few; none where even that is below 20 rows."""
 _ENOUGH_TO_TELL, _LEFT_OUT_SECONDS = 100, 2.0
 """Fewer held-out rows do not tell whether other models are better: all rows do, each left out, where that is quick."""
+_SECONDS_OF_HELD_OUT, _SECONDS_OF_CELL, _SHARE_OF_TIME = 2.5e-3, 1e-10, 0.3
+"""What a held-out row takes, and for each cell of a table whose rows are compared with it, and the part of a time limit
+that all held-out rows may take."""
 _LARGE_LOSS, _MOST_ROWS = 0.1, 20_000
 """Where calibrated log losses are above that, other likelihoods are tried, with so many rows at most."""
 _PHASES = ("parameters", "calibration", "all rows")
@@ -316,7 +319,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         seed, every = drawn_seed(self.random_state), self.classes_
         rows = LabeledRows(x.numpy(), codes.numpy(), weights)
         make_parts = functools.partial(_parts, num_lengthscales(self.x_scaler_), len(every), seed)
-        own, train, held = as_tensor(weights), *_split(codes, seed)
+        own, train, held = as_tensor(weights), *_split(codes, seed, _most_held_out(x, deadline))
         seconds, began = linear_seconds(len(train), x.shape[-1], len(every)), timing.clock()
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
@@ -473,7 +476,13 @@ def _check_labels(labels: NDArray[Any], classes: NDArray[Any]) -> None:
         )
 
 
-def _split(codes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
+def _most_held_out(x: Tensor, deadline: Deadline) -> int:
+    """How many rows are predicted by all rows (N, d) in a part of the time that is left, about."""
+    seconds = _SECONDS_OF_HELD_OUT + _SECONDS_OF_CELL * x.numel()
+    return int(min(_MOST_HELD_OUT, max(_ENOUGH_TO_TELL, _SHARE_OF_TIME * deadline.left / seconds)))
+
+
+def _split(codes: Tensor, seed: int, most: int = _MOST_HELD_OUT) -> tuple[Tensor, Tensor]:
     """Rows to train on, with every class, and rows on which the model is calibrated, of classes as evenly as it goes.
 
     The latter are equally many steps apart in the order of classes, without the first row of each.
@@ -484,7 +493,7 @@ def _split(codes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
     is_first = torch.ones(len(codes), dtype=torch.bool)
     is_first[1:] = codes[order].diff() != 0
     others = order[~is_first]
-    count = min(max(int(_HELD_OUT * len(codes)), min(_ENOUGH, len(codes) // 4)), _MOST_HELD_OUT, len(others))
+    count = min(max(int(_HELD_OUT * len(codes)), min(_ENOUGH, len(codes) // 4)), most, len(others))
     if count < _FEWEST_HELD_OUT:
         return torch.arange(len(codes)), torch.arange(0)
     steps = torch.arange(count) + torch.rand(1, generator=generator, dtype=torch.float64)

@@ -11,8 +11,9 @@ from sklearn.base import clone
 
 from rfgp.models import LaplaceGP
 from rfgp.models.laplace.class_probabilities import class_probabilities
-from rfgp.sklearn import RandomFeatureGPClassifier, choice
-from rfgp.sklearn.classifier import _split
+from rfgp.sklearn import RandomFeatureGPClassifier, base, choice
+from rfgp.sklearn.classifier import _most_held_out, _split
+from rfgp.training.timing import NEVER, Deadline
 
 SMALL = {"num_features": 48, "max_evaluations": 8, "random_state": 0}
 
@@ -107,3 +108,27 @@ def test_held_out_labels_are_of_classes_in_proportion_and_leave_a_row_of_each():
     assert abs(int(counts[1]) - 12) <= 1
     assert not counts[2:102].any()
     torch.testing.assert_close(torch.cat([train, held]).sort().values, torch.arange(len(codes)))
+
+
+def test_a_time_limit_takes_fewer_rows_of_pictures(monkeypatch):
+    """Each row is compared with all pixels of all others: those that choose, teach and calibrate go by the time."""
+    pictures = torch.empty(60_000, 784, device="meta")
+    assert 100 <= _most_held_out(pictures, Deadline.after(5.0)) < 500
+    assert _most_held_out(pictures[:2000, :8], Deadline.after(60.0)) == _most_held_out(pictures, NEVER) == 1000
+    sizes = {}
+
+    def learned(model, x, y, **options):
+        sizes["learned"] = len(x)
+        raise InterruptedError
+
+    def chosen(make, kernel, x, y, deadline):
+        sizes["chosen"] = len(x)
+        return choice.chosen_parts(make, "rbf", x, y, deadline)._replace(is_tuned=True)
+
+    monkeypatch.setattr(base, "fit", learned)
+    monkeypatch.setattr(base, "chosen_parts", chosen)
+    x, labels = np.random.default_rng(0).normal(size=(4000, 500)), np.arange(4000) % 10
+    for limit, expected in (1.0, 3000), (None, 3600):
+        with pytest.raises(InterruptedError):
+            RandomFeatureGPClassifier(random_state=0, time_limit=limit).fit(x, labels)
+        assert sizes == {"chosen": expected, "learned": expected}
