@@ -24,8 +24,10 @@ def scaled_points(x: Tensor, scales: Tensor) -> Tensor:
     rows = x.detach().double()
     if scales.dim() > 1:
         return (rows @ scales).cpu()
-    seen = scales != 0 if bool(scales.any()) else slice(0, 1)
-    return (rows[:, seen] * scales[seen]).cpu()
+    if not bool(scales.all()):  # a copy of the columns takes six times as long as their product
+        seen = scales != 0 if bool(scales.any()) else slice(0, 1)
+        rows, scales = rows[:, seen], scales[seen]
+    return (rows * scales).cpu()
 
 
 class NearestRows:

@@ -45,6 +45,8 @@ _TIMES_OF_OUTPUTS = 3
 _MOST_CHOICE_ROWS, _MOST_CHOICE_CELLS = 100_000, 16_000_000
 """Random rows by which kernels, functions of single inputs and the number of neighbors are chosen, at most, and cells:
 20,000 rows of pictures."""
+_CELLS_OF_SECOND, _FEWEST_CHOICE_ROWS = 1e6, 3000
+"""Of a time limit, each second has so many of these cells, but for the fewest rows that tell kernels apart."""
 _OF_CELLS = 50
 """Evaluations of the evidence of few cells, after which it gains nothing that other rows would show."""
 
@@ -311,7 +313,8 @@ class RandomFeatureGP(BaseEstimator):
 
         groups = [] if self.encoder_ is None else self.encoder_.encoding_.levels
         kernel = kernel_of_levels(self.kernel if kernel is None else kernel, x.shape[-1], groups)
-        most = min(_MOST_CHOICE_ROWS, _MOST_CHOICE_CELLS // x.shape[-1])
+        in_time = max(_FEWEST_CHOICE_ROWS, _CELLS_OF_SECOND * deadline.left / x.shape[-1])
+        most = int(min(_MOST_CHOICE_ROWS, _MOST_CHOICE_CELLS // x.shape[-1], in_time))
         some = slice(None) if len(x) <= most else random_rows(len(x), most)
         sample = x[some], y[some]
         with _quiet():
@@ -338,6 +341,8 @@ class RandomFeatureGP(BaseEstimator):
             is_open = self._may_do_without_features(size, parts, x, weights, deadline)
             if is_open and (parts.num_classes > 1 or needs_no_features(model, FittedRows(x, y, weights))):
                 strategy = ParametersAlone(initialize=not parts.is_tuned)
+                if deadline.is_set:
+                    (x, y), weights = sample, None if weights is None else weights[some]
                 size = size._replace(training_seconds=deadline.earlier(after).limit)
             elif deadline.is_set:
                 self._warn_of_outputs(covariance_seconds(y))

@@ -13,7 +13,6 @@ from gpytorch.means import ConstantMean
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import ClassifierMixin, clone
 from sklearn.metrics import accuracy_score
-from sklearn.model_selection import StratifiedShuffleSplit
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -53,6 +52,9 @@ _FEWEST_HELD_OUT, _ENOUGH = 20, 50
 """A tenth of the rows is held out, or up to a fourth where that is too few; none where even that is below 20 rows."""
 _ENOUGH_TO_TELL, _LEFT_OUT_SECONDS = 100, 2.0
 """Fewer held-out rows do not tell whether other models are better: all rows do, each left out, where that is quick."""
+_SECONDS_OF_HELD_OUT, _SECONDS_OF_CELL, _SHARE_OF_TIME = 2.5e-3, 1e-10, 0.3
+"""What a held-out row takes, and for each cell of a table whose rows are compared with it, and the part of a time limit
+that all held-out rows may take."""
 _LARGE_LOSS, _MOST_ROWS = 0.1, 20_000
 """Where calibrated log losses are above that, other likelihoods are tried, with so many rows at most."""
 _PHASES = ("parameters", "calibration", "all rows")
@@ -60,6 +62,9 @@ AUTO_ROWS, AUTO_LABELS = 400, 1500
 """Up to so many rows, and so many times classes, are averaged over parameters by default: it predicts them better."""
 MOST_LABELS = 3000
 """Rows times classes that are averaged over parameters: more take minutes."""
+_CONCENTRATION, _OF_ALL_CLASSES = 0.01, 0.1
+"""Where the concentration of a class without the label starts, at most, and that of all classes together: it would hide
+the label of a row among many classes."""
 _FEWEST_CLASSES, _FEWEST_ROWS = 3, 10
 """Two classes count as three; fewer rows do not tell their own scale."""
 
@@ -307,7 +312,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         seed, every = drawn_seed(self.random_state), self.classes_
         rows = LabeledRows(x.numpy(), codes.numpy(), weights)
         make_parts = functools.partial(_parts, num_lengthscales(self.x_scaler_), len(every), seed)
-        own, train, held = as_tensor(weights), *_split(codes, seed)
+        own, train, held = as_tensor(weights), *_split(codes, seed, _most_held_out(x, deadline))
         seconds, began = linear_seconds(len(train), x.shape[-1], len(every)), timing.clock()
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
@@ -426,7 +431,10 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
 def _parts(num_columns: int, num_classes: int, seed: int, kernel: str | Kernel) -> Parts:
     """What a model of Dirichlet targets is made of."""
-    likelihood = DirichletClassificationLikelihood(num_classes=num_classes, dtype=torch.float64)
+    concentration = min(_CONCENTRATION, _OF_ALL_CLASSES / num_classes)
+    likelihood = DirichletClassificationLikelihood(
+        alpha_epsilon=concentration, num_classes=num_classes, dtype=torch.float64
+    )
     mean = ConstantMean(batch_shape=torch.Size([num_classes])).double()
     return Parts(scaled_kernel(kernel, num_columns), likelihood, mean, seed, num_classes=num_classes)
 
@@ -456,12 +464,28 @@ def _check_labels(labels: NDArray[Any], classes: NDArray[Any]) -> None:
         )
 
 
-def _split(codes: Tensor, seed: int) -> tuple[Tensor, Tensor]:
-    """Rows to train on, and rows on which the concentration of the labels is chosen, with every class in both."""
-    counts = torch.bincount(codes)
-    count = min(max(int(_HELD_OUT * len(codes)), min(_ENOUGH, len(codes) // 4)), _MOST_HELD_OUT)
-    if count < max(_FEWEST_HELD_OUT, len(counts)) or int(counts[counts > 0].min()) < 2:
+def _most_held_out(x: Tensor, deadline: Deadline) -> int:
+    """How many rows are predicted by all rows (N, d) in a part of the time that is left, about."""
+    seconds = _SECONDS_OF_HELD_OUT + _SECONDS_OF_CELL * x.numel()
+    return int(min(_MOST_HELD_OUT, max(_ENOUGH_TO_TELL, _SHARE_OF_TIME * deadline.left / seconds)))
+
+
+def _split(codes: Tensor, seed: int, most: int = _MOST_HELD_OUT) -> tuple[Tensor, Tensor]:
+    """Rows to train on, with every class, and rows on which the model is calibrated, of classes as evenly as it goes.
+
+    The latter are equally many steps apart in the order of classes, without the first row of each.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    order = torch.randperm(len(codes), generator=generator)
+    order = order[codes[order].argsort(stable=True)]
+    is_first = torch.ones(len(codes), dtype=torch.bool)
+    is_first[1:] = codes[order].diff() != 0
+    others = order[~is_first]
+    count = min(max(int(_HELD_OUT * len(codes)), min(_ENOUGH, len(codes) // 4)), most, len(others))
+    if count < _FEWEST_HELD_OUT:
         return torch.arange(len(codes)), torch.arange(0)
-    splits = StratifiedShuffleSplit(1, test_size=count, random_state=seed % 2**32)
-    train, held_out = next(splits.split(np.zeros(len(codes)), codes.numpy()))
-    return torch.from_numpy(train), torch.from_numpy(held_out)
+    steps = torch.arange(count) + torch.rand(1, generator=generator, dtype=torch.float64)
+    is_held = torch.zeros(len(codes), dtype=torch.bool)
+    is_held[others[(steps * len(others) / count).long().clamp_max(len(others) - 1)]] = True
+    every = torch.arange(len(codes))
+    return every[~is_held], every[is_held]

@@ -73,7 +73,7 @@ class ColumnScaler(StandardScaler):
         """Standardized columns (N, d)."""
         del copy
         z: Floats = standardized(torch.tensor(np.asarray(X, dtype=np.float64)), self.scales).numpy()
-        return np.clip(z, -_FARTHEST, _FARTHEST)
+        return np.clip(z, -_FARTHEST, _FARTHEST, out=z)
 
     def inverse_transform(self, X: ArrayLike, copy: bool | None = None) -> Floats:
         """Columns (N, d) in their own units."""

@@ -254,6 +254,11 @@ class Coordinates:
         """Which coordinates are variances of noise."""
         return self._where(lambda member: member.name.rpartition(".")[2] == "noise")
 
+    @property
+    def scales(self) -> np.ndarray:
+        """Which coordinates are variances of functions."""
+        return self._where(lambda member: member.name.rpartition(".")[2] == "outputscale")
+
     def _where(self, is_wanted: Callable[[Coordinate], bool]) -> np.ndarray:
         return np.concatenate([np.full(member.size, is_wanted(member)) for member in self.members])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import torch
@@ -13,15 +14,28 @@ from ..models.target_moments import TargetMoments, target_moments
 
 @dataclass(frozen=True)
 class DataMoments:
-    """Moments of inputs and targets, in float64.
-
-    :param input_mean: the mean of every column of the inputs, (d,).
-    :param input_scale: their standard deviations, (d,); one for constant columns.
-    """
+    """Moments of inputs (..., N, d) and targets, in float64."""
 
     targets: TargetMoments
-    input_mean: Tensor
-    input_scale: Tensor
+    inputs: Tensor
+
+    @functools.cached_property
+    def input_mean(self) -> Tensor:
+        """The mean of every column of the inputs, (d,)."""
+        start, centered = self._centered
+        return start + centered.mean(0)
+
+    @functools.cached_property
+    def input_scale(self) -> Tensor:
+        """Their standard deviations, (d,); one for constant columns."""
+        scale = self._centered[1].std(0, correction=0)
+        return torch.where(scale > 0, scale, torch.ones_like(scale))
+
+    @property
+    def _centered(self) -> tuple[Tensor, Tensor]:
+        """The first row, and the rows less that."""
+        columns = self.inputs.detach().reshape(-1, self.inputs.shape[-1]).double()
+        return columns[0], columns - columns[0]
 
     @property
     def first_noises(self) -> Tensor:
@@ -53,17 +67,9 @@ class DataMoments:
         """Those of the logarithms of noise variances, which start at those of the first noises."""
         level = self.first_noises.log()
         ones = torch.ones_like(level)
-        return DataMoments(TargetMoments(level, ones, ones, torch.zeros_like(level)), self.input_mean, self.input_scale)
+        return DataMoments(TargetMoments(level, ones, ones, torch.zeros_like(level)), self.inputs)
 
 
 def data_moments(x: Tensor, outputs: Tensor, mean: Mean | None = None) -> DataMoments:
     """Moments of inputs (..., N, d) and outputs (N, T), with NaN for missing values, around a first value."""
-    columns = x.detach().reshape(-1, x.shape[-1]).double()
-    start = columns[0]
-    centered = columns - start
-    scale = centered.std(0, correction=0)
-    return DataMoments(
-        target_moments(outputs, mean, x),
-        start + centered.mean(0),
-        torch.where(scale > 0, scale, torch.ones_like(scale)),
-    )
+    return DataMoments(target_moments(outputs, mean, x), x)

@@ -30,7 +30,8 @@ _FEW_EVALUATIONS = 8
 """Evaluations of a stage for which there is not enough time."""
 _SHARE_OF_JUDGMENT, _MOST_FACTORS = 0.1, 3
 _STARTS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (0.3, 0.01))
-"""By what lengthscales and noise are multiplied for the starts that are compared."""
+"""By what lengthscales and noise are multiplied for the starts that are compared; scales are divided where no noise is
+learned, as that of labels."""
 _ROWS_OF_STARTS = 128
 
 
@@ -154,9 +155,10 @@ class Tuning:
         """Go on from the best of some multiples of the lengthscales and noises."""
         likelihood, coordinates = CompositeLikelihood(self.observations, groups, targets=1), self.coordinates
         start, best = coordinates.values(), -math.inf
-        chosen = start
+        chosen, noises = start, coordinates.noises
+        of_noise = 1.0 * noises if noises.any() else -1.0 * coordinates.scales
         for length, noise in _STARTS:
-            point = start + np.log(length) * coordinates.lengthscales + np.log(noise) * coordinates.noises
+            point = start + np.log(length) * coordinates.lengthscales + np.log(noise) * of_noise
             coordinates.assign(np.clip(point, coordinates.lower, coordinates.upper))
             try:
                 self.observations.profile(groups)

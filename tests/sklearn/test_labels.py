@@ -11,7 +11,9 @@ from sklearn.base import clone
 
 from rfgp.models import LaplaceGP
 from rfgp.models.laplace.class_probabilities import class_probabilities
-from rfgp.sklearn import RandomFeatureGPClassifier, choice
+from rfgp.sklearn import RandomFeatureGPClassifier, base, choice
+from rfgp.sklearn.classifier import _most_held_out, _split
+from rfgp.training.timing import NEVER, Deadline
 
 SMALL = {"num_features": 48, "max_evaluations": 8, "random_state": 0}
 
@@ -80,3 +82,53 @@ def test_classes_have_blocks_where_predictions_from_them_are_quick(most, monkeyp
     assert (model.model_.block_size is not None) == (most > 1e5)
     assert model.score(x[160:], labels[160:]) > 0.9
     assert model.model_.statistics.sums()["target_gram"].shape[-1] <= 5
+
+
+def test_few_rows_of_many_classes_are_told_apart():
+    """Where parameters start, one label among many classes counts; not all classes have a row that is held out."""
+    generator = np.random.default_rng(0)
+    centers = generator.normal(size=(60, 6))
+    labels = np.r_[np.arange(60), generator.integers(0, 60, 80)]
+    x = centers[labels] + 0.1 * generator.normal(size=(len(labels), 6))
+    model = RandomFeatureGPClassifier("matern32", random_state=0, max_evaluations=1).fit(x, labels)
+    new = generator.integers(0, 60, 300)
+    found = model.predict_proba(centers[new] + 0.1 * generator.normal(size=(300, 6)))
+    assert -np.log(found[np.arange(300), new]).mean() < 0.1
+    assert set(model.comparison_) == {"model", "frequencies", "linear"}
+
+
+def test_held_out_labels_are_of_classes_in_proportion_and_leave_a_row_of_each():
+    codes = torch.from_numpy(np.repeat(np.arange(104), [300, 100, *np.ones(100, dtype=int), 2, 20]))
+    shuffled = codes[torch.randperm(len(codes), generator=torch.Generator().manual_seed(0))]
+    train, held = _split(shuffled, seed=3)
+    assert len(held) == 52
+    assert len(shuffled[train].unique()) == 104
+    counts = torch.bincount(shuffled[held], minlength=104)
+    assert abs(int(counts[0]) - 37) <= 1
+    assert abs(int(counts[1]) - 12) <= 1
+    assert not counts[2:102].any()
+    torch.testing.assert_close(torch.cat([train, held]).sort().values, torch.arange(len(codes)))
+
+
+def test_a_time_limit_takes_fewer_rows_of_pictures(monkeypatch):
+    """Each row is compared with all pixels of all others: those that choose, teach and calibrate go by the time."""
+    pictures = torch.empty(60_000, 784, device="meta")
+    assert 100 <= _most_held_out(pictures, Deadline.after(5.0)) < 500
+    assert _most_held_out(pictures[:2000, :8], Deadline.after(60.0)) == _most_held_out(pictures, NEVER) == 1000
+    sizes = {}
+
+    def learned(model, x, y, **options):
+        sizes["learned"] = len(x)
+        raise InterruptedError
+
+    def chosen(make, kernel, x, y, deadline):
+        sizes["chosen"] = len(x)
+        return choice.chosen_parts(make, "rbf", x, y, deadline)._replace(is_tuned=True)
+
+    monkeypatch.setattr(base, "fit", learned)
+    monkeypatch.setattr(base, "chosen_parts", chosen)
+    x, labels = np.random.default_rng(0).normal(size=(4000, 500)), np.arange(4000) % 10
+    for limit, expected in (1.0, 3000), (None, 3600):
+        with pytest.raises(InterruptedError):
+            RandomFeatureGPClassifier(random_state=0, time_limit=limit).fit(x, labels)
+        assert sizes == {"chosen": expected, "learned": expected}

@@ -28,7 +28,7 @@ from ..datasets import Dataset
 from ..datasets.base import TEST_SHARE, Task
 from .choices import Trials
 from .files import LearnedLayout, Reading, open_table
-from .predictive import class_probabilities, near_predictive, predictive, widened
+from .predictive import class_probabilities, predictive, widened
 from .report import warn_of_filled
 from .scores import Scores
 from .spread import Spread, learned_spreads, rows_of_spreads
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 _PHASES = ("target", "inputs", "parameters", "noise", "comparison", "all rows")
 _SHARE_OF_TRIALS, _SHARE_OF_FIT = 0.25, 0.7
 """The shares of a time limit for small fits that choose, and of what is left for the fit."""
+_MOST_TESTED = 10_000
+"""Rows that are held out at most: they tell coverage to .2 %, and what they cost grows with the model."""
 
 
 class TableModel(torch.nn.Module):
@@ -130,7 +132,7 @@ class TableModel(torch.nn.Module):
         :param kernel: see :class:`rfgp.sklearn.RandomFeatureGPRegressor`, and so the next two.
         :param num_features: the number of features.
         :param time_limit: seconds for the training, about; default: no limit.
-        :param test_share: the share of the rows that is held out, between 0 and 1.
+        :param test_share: the share of the rows that is held out, between 0 and 1: at most 10,000 rows.
         :param seed: the seed of the rows that are held out, and of the features.
         :param verbose: whether a bar shows the stages.
         :raises ValueError: for bad parameters, a table without a target, too few rows, or equal names of columns.
@@ -138,6 +140,7 @@ class TableModel(torch.nn.Module):
         """
         checks.instance("table", table, Table, "a table", "read it with rfgp.study.tables.read")
         began = time.perf_counter()
+        test_share = min(checks.share("test_share", test_share), _MOST_TESTED / max(1, len(table.x)))
         _prediction_names(table.target_names, table.class_names, table.learned.index)
         deadline = Deadline.after(None if time_limit is None else checks.positive("time_limit", time_limit))
         trials = Trials(deadline.share(_SHARE_OF_TRIALS))
@@ -224,11 +227,8 @@ class TableModel(torch.nn.Module):
         rows = standardized(x, self.x_scales)
         if self.y_scales is None:
             return class_probabilities(self.model, rows, self.temperature, cast("OwnLabels | None", self.near))
-        found: Any
-        if self.near is None:
-            found = predictive(self.model, rows, *self.y_scales)
-        else:
-            found = near_predictive(self.model, self.near, rows, *self.y_scales)
+        center, scale = self.y_scales
+        found: Any = predictive(self.model, rows, center, scale, self.near)
         if self.spreads:
             found = widened(found, self._spread(x, found.mean))
         return TransformedNormal(found, self.transforms) if self.transforms else found

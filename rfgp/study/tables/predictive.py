@@ -20,29 +20,27 @@ _CHUNK = 4096
 
 
 @functools.singledispatch
-def predictive(model: Any, x: Tensor, center: Tensor, scale: Tensor) -> Normal | Mixture:
+def predictive(
+    model: Any, x: Tensor, center: Tensor, scale: Tensor, near: PointPredictor | None = None
+) -> Normal | Mixture:
     """The distributions of center + scale z, each alone, where a model is one of standardized targets z.
 
     :param x: standardized inputs (N, d).
     :param center: the means of the targets, (T,).
     :param scale: their standard deviations.
+    :param near: training rows near new ones that predict in place of the features of the model.
     """
-    parts = []
-    for rows in x.split(_CHUNK):
-        latent = model.posterior(rows)
-        parts.append((latent.mean, model.likelihood(latent).stddev))
-    mean, stddev = (torch.cat(part) for part in zip(*parts, strict=True))
-    center, scale = center.reshape(mean.shape[1:]), scale.reshape(mean.shape[1:])
-    return Normal(mean * scale + center, stddev * scale, validate_args=False)
-
-
-def near_predictive(model: Any, near: PointPredictor, x: Tensor, center: Tensor, scale: Tensor) -> Normal:
-    """The same of one target, where training rows near new ones predict in place of the features of a model."""
     from ...sklearn.latent import latent_moments, observed_variances
 
-    mean, latent = latent_moments(model, x, rows=near)
-    variance = observed_variances(model, x, latent, torch.ones_like(mean))
-    return Normal(mean.squeeze(-1) * scale + center, variance.squeeze(-1).sqrt() * scale, validate_args=False)
+    parts = []
+    for rows in x.split(_CHUNK):
+        mean, latent = latent_moments(model, rows, rows=near)
+        parts.append((mean, observed_variances(model, rows, latent, torch.ones_like(mean[:, :1]))))
+    mean, variance = (torch.cat(part) for part in zip(*parts, strict=True))
+    mean, stddev = mean * scale + center, variance.sqrt() * scale
+    if len(center) == 1:
+        mean, stddev = mean.squeeze(-1), stddev.squeeze(-1)
+    return Normal(mean, stddev, validate_args=False)
 
 
 def class_probabilities(model: Any, x: Tensor, temperature: float, near: OwnLabels | None = None) -> Tensor:
@@ -69,5 +67,5 @@ def _mixture(found: Mixture, factor: Tensor) -> Mixture:
 
 
 @predictive.register
-def _of_average(model: AveragedGP, x: Tensor, center: Tensor, scale: Tensor) -> Mixture:
+def _of_average(model: AveragedGP, x: Tensor, center: Tensor, scale: Tensor, near: None = None) -> Mixture:
     return model.predictive(x).rescaled(center, scale)

@@ -12,10 +12,12 @@ import torch
 import rfgp
 from rfgp.__main__ import main
 from rfgp.averaging import AveragedGP, AveragedGPClassifier
+from rfgp.linalg.column_scales import standardized
 from rfgp.sklearn import RandomFeatureGPRegressor, regressor
 from rfgp.sklearn.model_size import ModelSize
 from rfgp.sklearn.near_predictions import OwnRows
 from rfgp.study.tables import TableModel, choices, predictive, read
+from rfgp.study.tables import model as tables_model
 
 ROWS, SMALLEST_NOISE = 120, 1e-6
 """Noise variances of averages, over that of the kernel, are not smaller: condition numbers are a row for each."""
@@ -307,3 +309,21 @@ def test_near_rows_predict_large_tables(target, monkeypatch, tmp_path):
         return
     inside = (new["height"] > found["height_lower"]) & (new["height"] < found["height_upper"])
     assert np.mean((found["height"] - new["height"]) ** 2) < 0.02 and 0.88 < inside.mean() <= 1.0
+
+
+def test_of_many_rows_few_are_held_out_and_points_are_predicted_without_their_joint_distribution(monkeypatch):
+    generator = np.random.default_rng(0)
+    frame = pandas.DataFrame(generator.normal(size=(1100, 3)), columns=list("abc"))
+    frame["y"] = np.sin(frame.a) + 0.5 * generator.normal(size=1100)
+    monkeypatch.setattr(tables_model, "_MOST_TESTED", 60)
+    monkeypatch.setattr(tables_model, "learned_spreads", lambda *args, **options: [])
+    made = TableModel.fit(read(frame, target="y"), kernel="rbf", num_features=32)
+    assert made.scores.num_rows == 60
+    assert made.model.block_size is not None
+    x = torch.from_numpy(frame[["a", "b", "c"]].to_numpy()[:100])
+    joint = made.model.likelihood(made.model.posterior(standardized(x, made.x_scales)))
+    (center,), (scale,) = made.y_scales
+    monkeypatch.setattr(type(made.model), "posterior", None)
+    found = made.distribution(x)
+    torch.testing.assert_close(found.mean, joint.mean * scale + center, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found.stddev, joint.stddev * scale, rtol=1e-6, atol=1e-6)
