@@ -52,9 +52,9 @@ _FEWEST_HELD_OUT, _ENOUGH = 20, 50
 """A tenth of the rows is held out, or up to a fourth where that is too few; none where even that is below 20 rows."""
 _ENOUGH_TO_TELL, _LEFT_OUT_SECONDS = 100, 2.0
 """Fewer held-out rows do not tell whether other models are better: all rows do, each left out, where that is quick."""
-_SECONDS_OF_HELD_OUT, _SECONDS_OF_CELL, _SHARE_OF_TIME = 2.5e-3, 1e-10, 0.3
-"""What a held-out row takes, and for each cell of a table whose rows are compared with it, and the part of a time limit
-that all held-out rows may take."""
+_SECONDS_OF_HELD_OUT, _SECONDS_OF_CLASS, _SECONDS_OF_CELL, _SHARE_OF_TIME = 2.5e-3, 2e-5, 1e-10, 0.3
+"""What a held-out row takes, also for each class and each cell of the rows that it is compared with, and the part of a
+time limit that all held-out rows may take."""
 _LARGE_LOSS, _MOST_ROWS = 0.1, 20_000
 """Where calibrated log losses are above that, other likelihoods are tried, with so many rows at most."""
 _PHASES = ("parameters", "calibration", "all rows")
@@ -312,7 +312,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         seed, every = drawn_seed(self.random_state), self.classes_
         rows = LabeledRows(x.numpy(), codes.numpy(), weights)
         make_parts = functools.partial(_parts, num_lengthscales(self.x_scaler_), len(every), seed)
-        own, train, held = as_tensor(weights), *_split(codes, seed, _most_held_out(x, deadline))
+        own, train, held = as_tensor(weights), *_split(codes, seed, _most_held_out(x, len(every), deadline))
         seconds, began = linear_seconds(len(train), x.shape[-1], len(every)), timing.clock()
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
@@ -464,9 +464,9 @@ def _check_labels(labels: NDArray[Any], classes: NDArray[Any]) -> None:
         )
 
 
-def _most_held_out(x: Tensor, deadline: Deadline) -> int:
+def _most_held_out(x: Tensor, num_classes: int, deadline: Deadline) -> int:
     """How many rows are predicted by all rows (N, d) in a part of the time that is left, about."""
-    seconds = _SECONDS_OF_HELD_OUT + _SECONDS_OF_CELL * x.numel()
+    seconds = _SECONDS_OF_HELD_OUT + _SECONDS_OF_CLASS * num_classes + _SECONDS_OF_CELL * x.numel()
     return int(min(_MOST_HELD_OUT, max(_ENOUGH_TO_TELL, _SHARE_OF_TIME * deadline.left / seconds)))
 
 
