@@ -47,7 +47,7 @@ class AveragedGP(FittedRows):
         was learned from others.
     :param bounds: the lower and the upper bound of one target, such as (0, 1) for a share. Where left-out densities
         prefer it, its logit is learned, and all that is predicted lies within.
-    :raises ValueError: for other rows, and for bounds that targets are not within.
+    :raises ValueError: for other rows, for bounds that are not finite, and for targets outside of them.
 
     Source: Yao, Vehtari, Simpson and Gelman (2018), stacking of predictive distributions.
 
@@ -102,8 +102,16 @@ class AveragedGP(FittedRows):
         """Add rows; scales and draws of parameters stay, and tails and weights are learned again.
 
         Missing values of the new rows are drawn from their predictions, each row alone.
+
+        :raises ValueError: for other rows, and for targets outside of the :attr:`support`.
         """
         x, y = _checked(x, y, self)
+        if not self.allows(y):
+            low, high = (float(end[0]) for end in self.support)
+            raise ValueError(
+                f"expected targets within the bounds {low:g} to {high:g} of the model, got {float(y.min()):g} to "
+                f"{float(y.max()):g}; learn another one from all rows without bounds"
+            )
         new = y
         if bool(y.isnan().any()):
             generator = Generator().manual_seed(len(self.y))
@@ -133,6 +141,18 @@ class AveragedGP(FittedRows):
         """The ranges of the targets, and half of them on both sides: lower and upper ends (T,)."""
         low, high = self.targets.amin(0), self.targets.amax(0)
         return 1.5 * low - 0.5 * high, 1.5 * high - 0.5 * low
+
+    @property
+    def support(self) -> tuple[Tensor, Tensor]:
+        """The bounds within which all targets are predicted, (T,) each, infinite for none."""
+        every = [member.target.logit for member in self.members]
+        return torch.stack([logit.low for logit in every]).amin(0), torch.stack([logit.high for logit in every]).amax(0)
+
+    def allows(self, y: Tensor) -> bool:
+        """Whether targets (M,) or (M, T) lie within the :attr:`support`; missing values do."""
+        low, high = self.support
+        values = y.reshape(len(y), -1)
+        return not bool(((values < low) | (values > high)).any())
 
     def _mixture(self, moments: Sequence[Moments], tails: Sequence[Tail]) -> Mixture:
         parts = zip(moments, self.members, tails, strict=True)
@@ -363,6 +383,11 @@ def _checked_bounds(bounds: tuple[float, float], y: Tensor) -> tuple[Tensor, Ten
     if not isinstance(bounds, tuple | list) or len(bounds) != 2 or y.shape != (len(y),):
         raise ValueError(f"expected bounds (low, high) of one target (N,), got {bounds!r} for {tuple(y.shape)}")
     low, high = (checks.number(end) for end in bounds)
+    if not math.isfinite(high - low):
+        raise ValueError(
+            f"expected two finite bounds, got {low:g} and {high:g}; pass logarithms of positive targets, or leave "
+            "bounds out"
+        )
     if not low <= float(y.min()) <= float(y.max()) <= high:
         raise ValueError(
             f"expected targets within bounds, got {float(y.min()):g} to {float(y.max()):g} for {low:g} to {high:g}; "

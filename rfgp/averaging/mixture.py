@@ -27,6 +27,8 @@ _STEPS, _CLOSE, _ROUNDING = 60, 1e-10, 1e-15
 _MOST_VALUES = 200_000
 """So many values are transformed at once."""
 _FARTHEST = 6.0
+_ENDLESS = 1e100
+"""So far out a distribution function is zero or one."""
 
 
 class Tail:
@@ -90,6 +92,7 @@ class Tail:
 def _student_cdf(degrees: float, u: Tensor) -> Tensor:
     """By the finite series of whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4)."""
     odd, terms = int(degrees) % 2, int(degrees) // 2
+    u = u.clamp(-_ENDLESS, _ENDLESS)
     square = degrees / (degrees + u.square())
     term, total = torch.ones_like(u), torch.zeros_like(u)
     for k in range(terms):
@@ -157,9 +160,10 @@ class MixtureComponent(NamedTuple):
         return self._replace(moments=Moments(mean[place : place + 1], variance[place : place + 1]))
 
     def residuals(self, y: Tensor) -> Residuals:
-        """Targets (M, T) less what is predicted of them."""
-        std = self.moments.variance.sqrt()
+        """Targets (M, T) less what is predicted of them, infinite for those outside of bounds."""
+        std, bounds = self.moments.variance.sqrt(), self.target.logit
         standard = (self.target.forward(y) - self.moments.mean) / std
+        standard = torch.where(y < bounds.low, -math.inf, torch.where(y > bounds.high, math.inf, standard))
         return Residuals(standard, std.log(), self.target.log_slope(y))
 
     def log_density(self, y: Tensor) -> Tensor:

@@ -196,7 +196,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
         With ``average="auto"`` parameters are averaged over after ``fit`` alone, until there are 3,000 rows. Fewer than
         ten rows, or a target that does not vary, tell no scales: they are fitted again with those that come, until
-        there are scales or more than 1,000 rows.
+        there are scales or more than 1,000 rows. Targets outside of 0 to 1, where all were predicted within, are no
+        shares: scales, parameters and tails are learned again with them.
         """
         if not self._is_fitted:
             return self._learn(X, y, sample_weight, has_more_rows=True)
@@ -219,7 +220,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         averaged = self._model if isinstance(self._model, AveragedGP) else None
         total = 0 if averaged is None else len(averaged.y) + len(x)
         if averaged is not None and weights is None and total <= MOST_AVERAGED:
-            averaged.update(x, targets)
+            if averaged.allows(targets):
+                averaged.update(x, targets)
+            else:
+                self._fit_average(torch.cat([averaged.x, x]), torch.cat([averaged.y, targets]), None)
         elif averaged is not None and self.average == "auto":
             rows = torch.cat([averaged.x, x]), torch.cat([averaged.y, targets])
             known = None if weights is None else np.r_[np.ones(len(averaged.y)), weights.numpy()]

@@ -58,12 +58,39 @@ def test_all_that_is_said_of_shares_lies_between_the_bounds(of_shares):
     assert more.predict_interval(x).min() >= 0.0
 
 
+def test_values_outside_of_the_bounds_have_no_density(of_shares):
+    model, x, _ = of_shares
+    found = model.model_.predictive(model._inputs(x[:4]))
+    low, high = (float(end[0]) for end in model.model_.support)
+    values = torch.tensor([low - 1e-3, low, high, high + 1e-3], dtype=torch.float64)
+    assert found.log_prob(values).isfinite().tolist() == [False, True, True, False]
+    assert found.cdf(values)[0] == 0.0 and found.cdf(values)[3] == 1.0
+    unbounded = AveragedGP(model.model_.x, model.model_.y).predictive(model._inputs(x[:1]))
+    torch.testing.assert_close(unbounded.cdf(torch.tensor([torch.inf])), torch.ones(1, dtype=torch.float64))
+
+
 def test_shares_are_predicted_from_a_file_as_before(of_shares, tmp_path):
     model, x, _ = of_shares
     rfgp.save(model.model_, tmp_path / "shares.pt", with_rows=True)
     loaded, points = rfgp.load(tmp_path / "shares.pt"), model._inputs(x)
     found, wanted = (average.predictive(points) for average in (loaded, model.model_))
     assert torch.equal(found.mean, wanted.mean) and torch.equal(found.icdf(0.975), wanted.icdf(0.975))
+
+
+def test_targets_outside_of_the_bounds_are_no_shares(of_shares):
+    model, x, y = of_shares
+    before, (low, high) = model.model_.predictive(model._inputs(x)).mean, model.model_.support
+    outside = (y[:5] - model.y_scaler_.mean_) / model.y_scaler_.scale_ + np.array([0.0, 0.0, 9.0, 0.0, -9.0])
+    with pytest.raises(ValueError, match="within the bounds"):
+        copy.deepcopy(model.model_).update(model._inputs(x[:5]), torch.from_numpy(outside))
+    assert torch.equal(model.model_.predictive(model._inputs(x)).mean, before) and bool(
+        low.isfinite() & high.isfinite()
+    )
+    for average in ("auto", True):
+        more = copy.deepcopy(model).set_params(average=average)
+        more.partial_fit(x[:5], np.array([0.2, 0.4, 1.7, 0.5, -0.3]))
+        assert isinstance(more.model_, AveragedGP) and len(more.model_.y) == ROWS + 5
+        assert bool(more.model_.support[0].isinf()) and more.predict_quantiles(x[2:3], [0.99]).max() > 1.0
 
 
 def test_targets_that_only_happen_to_lie_between_bounds_have_no_logit():
@@ -75,7 +102,7 @@ def test_targets_that_only_happen_to_lie_between_bounds_have_no_logit():
 
 def test_bad_bounds_are_refused():
     x, y = (torch.from_numpy(part[:20]) for part in shares())
-    for bad in ((0.0,), "ab", (0.5, 1.0), (0.0, float("nan")), (None, 1.0)):
+    for bad in ((0.0,), "ab", (0.5, 1.0), (0.0, float("nan")), (None, 1.0), (0.0, float("inf"))):
         with pytest.raises(ValueError, match="bounds"):
             AveragedGP(x, y, bounds=bad)
     with pytest.raises(ValueError, match="bounds"):

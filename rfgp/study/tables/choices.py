@@ -16,7 +16,7 @@ from ...sklearn.comparison import without_advice
 from ...training.timing import Deadline
 from .spread import learned_spreads, normal_deviation
 from .table import Table
-from .target_transform import TargetTransform, TransformedNormal, is_share, transformed
+from .target_transform import ShareLogit, TargetTransform, TransformedNormal, Untransformed, candidates, transformed
 
 _SKEWED = 0.75
 """The modulus of the skewness of a target from which on transforms are tried."""
@@ -61,27 +61,29 @@ class Trials:
                 chosen, best = (option, of_option), densities
         return chosen
 
-    def transforms(self, x: Tensor, y: Tensor, kernel: str | Kernel) -> tuple[TargetTransform, ...]:
+    def transforms(self, x: Tensor, y: Tensor, kernel: str | Kernel, every: Tensor) -> tuple[TargetTransform, ...]:
         """The transforms of targets (N,) or (N, T) that predict best in their units; skewed ones and shares have one.
 
+        :param every: all targets (M,) or (M, T), also those that are held out.
         :returns: one for each target; nothing where none has one.
         """
-        columns = y.reshape(len(y), -1).unbind(-1)
-        found = tuple(self._transform(x, column, kernel) for column in columns)
+        columns, known = (part.reshape(len(part), -1).unbind(-1) for part in (y, every))
+        pairs = zip(columns, known, strict=True)
+        found = tuple(self._transform(x, column, kernel, of_all) for column, of_all in pairs)
         if all(transform.kind == "none" for transform in found):
             return ()
         if len(columns) > 1:
-            plain = self._densities(x, y, kernel, tuple(TargetTransform() for _ in columns))
+            plain = self._densities(x, y, kernel, tuple(Untransformed() for _ in columns))
             return found if _is_better(self._densities(x, y, kernel, found), plain) else ()
         return found
 
-    def _transform(self, x: Tensor, y: Tensor, kernel: str | Kernel) -> TargetTransform:
-        there = ~y.isnan()
+    def _transform(self, x: Tensor, y: Tensor, kernel: str | Kernel, every: Tensor) -> TargetTransform:
+        there, every = ~y.isnan(), every[~every.isnan()]
         x, y = x[there], y[there]
-        is_skewed = abs(float(scipy.stats.skew(y.numpy()))) > _SKEWED
-        if len(y) < _FEWEST or not (is_skewed or is_share(y)) or len(y.unique()) < _FEWEST // 2:
-            return TargetTransform()
-        plain, *others = TargetTransform.candidates(y)
+        is_skewed, is_share = abs(float(scipy.stats.skew(y.numpy()))) > _SKEWED, bool(ShareLogit.allows(every).all())
+        if len(y) < _FEWEST or not (is_skewed or is_share) or len(y.unique()) < _FEWEST // 2:
+            return Untransformed()
+        plain, *others = candidates(y, every)
         best = max(others, key=lambda one: float(self._densities(x, y, kernel, (one,)).mean()))
         pair = (self._densities(x, y, kernel, (one,), has_spread=True) for one in (best, plain))
         return best if _is_better(*pair) else plain

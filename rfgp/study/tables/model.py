@@ -33,7 +33,7 @@ from .report import warn_of_filled
 from .scores import Scores
 from .spread import Spread, learned_spreads, rows_of_spreads
 from .table import Table
-from .target_transform import TargetTransform, TransformedNormal, transformed
+from .target_transform import TargetTransform, TransformedNormal, Untransformed, transformed
 
 if TYPE_CHECKING:
     import pandas
@@ -150,10 +150,11 @@ class TableModel(torch.nn.Module):
             averages = _averages(_estimator(data, kernel, num_features, time_limit, seed), table, data)
             transforms: tuple[TargetTransform, ...] = ()
             if not averages and not data.num_classes:
-                transforms = trials.transforms(data.x_train, data.y_train, kernel)
+                every = torch.cat([data.y_train, data.y_test])
+                transforms = trials.transforms(data.x_train, data.y_train, kernel, every)
             bar.begin("inputs")
             if not averages:
-                first = transforms[0] if transforms else TargetTransform()
+                first = transforms[0] if transforms else Untransformed()
                 table, kernel = trials.inputs(table, kernel, first, test_share, seed)
                 data = table.split(test_share, seed)
             bar.begin("parameters")
@@ -193,7 +194,7 @@ class TableModel(torch.nn.Module):
             y_test = transformed(data.y_test, transforms)
             x_more, y_more = torch.cat([data.x_train[later], data.x_test]), torch.cat([y_train[later], y_test])
             estimator.partial_fit(x_more.numpy(), y_more.numpy())
-            made.near = estimator.near_
+            made.model, made.near = estimator.learned_, estimator.near_
         made.fit_seconds = time.perf_counter() - began
         return made
 

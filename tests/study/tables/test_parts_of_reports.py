@@ -12,7 +12,7 @@ from torch.distributions import Normal
 from rfgp.sklearn.baselines import baselines
 from rfgp.study.tables import TableModel
 from rfgp.study.tables.table import _column
-from rfgp.study.tables.target_transform import TargetTransform, TransformedNormal
+from rfgp.study.tables.target_transform import Logarithm, TransformedNormal
 
 
 @pytest.mark.parametrize("num_targets", [1, 2])
@@ -59,7 +59,7 @@ def test_twenty_columns_are_named(count, end):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_moments_of_transformed_targets_are_those_of_log_normals_in_their_precision(dtype):
     latent = Normal(torch.tensor([0.1, -0.3], dtype=dtype), torch.tensor([0.2, 0.4], dtype=dtype))
-    made = TransformedNormal(latent, [TargetTransform("log")])
+    made = TransformedNormal(latent, [Logarithm()])
     assert made.mean.dtype == made.stddev.dtype == dtype
     mean = torch.exp(latent.mean + 0.5 * latent.variance)
     torch.testing.assert_close(made.mean, mean, rtol=1e-5, atol=0.0)
