@@ -31,6 +31,7 @@ def grid_arguments(description: str, name: str) -> argparse.ArgumentParser:
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), help="default: all")
     parser.add_argument("--methods", nargs="+", help="default: all")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of the splits; default: 1 2 3")
+    parser.add_argument("--limit", type=int, default=LIMIT, help="processor seconds of a cell; default: %(default)s")
     parser.add_argument("--rows", type=int, help="the largest number of training and of test rows; default: all")
     return parser
 
@@ -52,23 +53,34 @@ def measure(
     where += [] if options.rows is None else ["--rows", str(options.rows)]
     os.environ |= {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     os.environ["PYTHONPATH"] = os.pathsep.join([str(HERE), str(HERE.parent)])
-    result["environment"] = environment() | {"threads": 1, "processor seconds of a cell": LIMIT}
+    result["environment"] = environment() | {"threads": 1, "processor seconds of a cell": options.limit}
     for module, python, name, method, seed in tqdm(list(_cells(options, modules))):
         key = f"{name}|{method}|{seed}"
         first = result["cells"].get(f"{name}|{method}|{options.seeds[0]}")
-        if key not in result["cells"] and (first is None or _seconds(first) < repeated):
-            command = [python, "-m", cell.__name__, module, name, method, str(seed), "--limit", str(LIMIT), *where]
-            result["cells"][key] = _ended(in_process(command, PATIENCE * LIMIT))
+        if key not in result["cells"] and (first is None or _seconds(first, options.limit) < repeated):
+            command = [
+                python,
+                "-m",
+                cell.__name__,
+                module,
+                name,
+                method,
+                str(seed),
+                "--limit",
+                str(options.limit),
+                *where,
+            ]
+            result["cells"][key] = _ended(in_process(command, PATIENCE * options.limit), options.limit)
             write(options.out, result)
 
 
-def _seconds(cell: dict[str, Any]) -> float:
-    return LIMIT if "status" in cell else max(point["seconds"] for point in cell.values())
+def _seconds(cell: dict[str, Any], limit: float) -> float:
+    return limit if "status" in cell else max(point["seconds"] for point in cell.values())
 
 
-def _ended(cell: dict[str, Any]) -> dict[str, Any]:
+def _ended(cell: dict[str, Any], limit: int) -> dict[str, Any]:
     """The limit, of what the system ended there."""
-    return {"status": f"over {LIMIT} s"} if cell.get("status") == f"exit status {-signal.SIGKILL}" else cell
+    return {"status": f"over {limit} s"} if cell.get("status") == f"exit status {-signal.SIGKILL}" else cell
 
 
 def _cells(

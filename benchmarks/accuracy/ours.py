@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
+
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 
-from .rows import Method, Predictions, Rows, all_classes
+from .rows import Method, Predicted, Predictions, Rows, all_classes
 
 
 def estimator(**options: Any) -> Method:
@@ -21,8 +23,12 @@ def estimator(**options: Any) -> Method:
         regressor = RandomFeatureGPRegressor(**{"random_state": 0, **options}).fit(rows.x, rows.y)
 
         def predict() -> Predictions:
-            mean, deviation = regressor.predict(rows.test_x, return_std=True)
-            return mean, deviation**2
+            mean, _ = regressor.predict(rows.test_x, return_std=True)
+            return Predicted(
+                mean,
+                lambda y: regressor.log_density(rows.test_x, y),
+                lambda: tuple(np.moveaxis(regressor.predict_interval(rows.test_x), 1, 0)),
+            )
 
         yield "", predict
 

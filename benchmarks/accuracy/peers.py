@@ -20,7 +20,6 @@ from gpytorch.kernels import (
 from gpytorch.likelihoods import DirichletClassificationLikelihood, GaussianLikelihood, SoftmaxLikelihood
 from gpytorch.variational import MeanFieldVariationalDistribution, NNVariationalStrategy
 from gpytorch_models import SVGP, ExactModel
-from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.linear_model import BayesianRidge, LogisticRegression
 from torch import Tensor
 
@@ -180,20 +179,6 @@ def vnngp(rows: Rows, neighbors: int = 32, epochs: tuple[int, ...] = (5, 10, 20)
             yield f"{epoch} epochs", predict
 
 
-def boosting(rows: Rows, trees: int | None) -> Points:
-    """scikit-learn's defaults, or many trees ended early; the variance is that of a tenth that was not fitted to."""
-    order = np.random.RandomState(0).permutation(len(rows.x))
-    held, train = np.split(order, [len(order) // 10])
-    options = {"random_state": 0} if trees is None else {"max_iter": trees, "early_stopping": True, "random_state": 0}
-    if rows.num_classes:
-        classifier = HistGradientBoostingClassifier(**options).fit(rows.x, rows.y)
-        yield "", lambda: all_classes(classifier.predict_proba(rows.test_x), classifier.classes_, rows.num_classes)
-        return
-    model = HistGradientBoostingRegressor(**options).fit(rows.x[train], rows.y[train])
-    variance = np.mean((rows.y[held] - model.predict(rows.x[held])) ** 2)
-    yield "", lambda: (model.predict(rows.test_x), np.full(len(rows.test_x), variance))
-
-
 def linear(rows: Rows) -> Points:
     """Ridge regression with error bars, or logistic regression."""
     if rows.num_classes:
@@ -209,15 +194,10 @@ def linear(rows: Rows) -> Points:
     yield "", predict
 
 
-BOOSTING: dict[str, Method] = {
-    "boosting": partial(boosting, trees=None),
-    "boosting, up to 1,000 trees": partial(boosting, trees=1000),
-}
 NUMBERS: dict[str, Method] = {
     name: per_output(method)
     for name, method in {
         "linear": linear,
-        **BOOSTING,
         "exact, 2,000 rows": partial(exact, count=2000, steps=30),
         "SGPR, 512": sgpr,
         **{
@@ -230,7 +210,6 @@ NUMBERS: dict[str, Method] = {
 """What takes tables of numbers."""
 CLASSES: dict[str, Method] = {
     "linear": linear,
-    "boosting": partial(boosting, trees=None),
     "exact, 1,000 rows": partial(exact, count=1000, steps=30),
     "SVGP, 128, rate 0.01": partial(svgp, rate=0.01, inducing=128, epochs=(1, 2, 5)),
 }

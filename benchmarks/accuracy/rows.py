@@ -1,4 +1,4 @@
-"""The rows that all methods are given, their scores, and the seconds that they take. NumPy alone."""
+"""The rows that all methods are given, their scores, and the seconds that they take. NumPy and SciPy alone."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.stats
 
 from .generated import GENERATED
 
@@ -39,8 +40,16 @@ class Rows(NamedTuple):
     num_classes: int
 
 
-Predictions = tuple[np.ndarray, np.ndarray] | np.ndarray
-"""Mean and variance of new observations, (N,) or (N, T), or probabilities of classes, (N, C)."""
+class Predicted(NamedTuple):
+    """Means of new observations, (N,) or (N, T), log densities of observations, and the ends of 95 % intervals."""
+
+    mean: np.ndarray
+    log_density: Callable[[np.ndarray], np.ndarray]
+    interval: Callable[[], tuple[np.ndarray, np.ndarray]]
+
+
+Predictions = Predicted | tuple[np.ndarray, np.ndarray] | np.ndarray
+"""Distributions, means and variances of normal ones, (N,) or (N, T), or probabilities of classes, (N, C)."""
 Method = Callable[[Rows], Iterator[tuple[str, Callable[[], Predictions]]]]
 """Fits, and yields a label and how to predict; once, or again and again as training goes on."""
 
@@ -162,14 +171,22 @@ def scores(rows: Rows, predictions: Predictions) -> dict[str, Any]:
         chosen = predictions[np.arange(len(rows.test_y)), rows.test_y]
         error = float((predictions.argmax(-1) != rows.test_y).mean())
         return {"error": error, "nlpd": float(-np.log(chosen + ADDED).mean())}
-    mean, spread = predictions
-    squares = (rows.test_y - mean) ** 2
-    density = 0.5 * (np.log(2.0 * np.pi * spread) + squares / spread)
-    by_output = np.sqrt(np.nanmean(squares, 0))
-    inside = np.where(np.isnan(squares), np.nan, squares < 1.96**2 * spread)
+    predicted = predictions if isinstance(predictions, Predicted) else _normal(*predictions)
+    by_output = np.sqrt(np.nanmean((rows.test_y - predicted.mean) ** 2, 0))
+    lower, upper = predicted.interval()
+    inside = np.where(np.isnan(rows.test_y), np.nan, (lower <= rows.test_y) & (rows.test_y <= upper))
     found = {
         "error": float(by_output.mean()),
-        "nlpd": float(np.nanmean(density, 0).mean()),
+        "nlpd": float(-np.nanmean(predicted.log_density(rows.test_y), 0).mean()),
         "coverage": float(np.nanmean(inside)),
     }
     return found | ({"by_output": by_output.tolist()} if by_output.ndim else {})
+
+
+def _normal(mean: np.ndarray, variance: np.ndarray) -> Predicted:
+    deviation = np.sqrt(variance)
+    return Predicted(
+        mean,
+        lambda y: scipy.stats.norm.logpdf(y, mean, deviation),
+        lambda: scipy.stats.norm.interval(0.95, mean, deviation),
+    )

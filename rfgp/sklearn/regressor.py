@@ -485,6 +485,36 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         found: Floats = columns * self.y_scaler_.scale_ + self.y_scaler_.mean_
         return found[..., 0] if self._num_target_axes == 1 else found
 
+    def log_density(self, X: ArrayLike, y: ArrayLike) -> Floats:
+        """The log densities of new observations at inputs (N, d), in the units of the targets.
+
+        Their negative mean is the NLPD. They are those of the distributions of :meth:`predict_quantiles`, which the
+        normal distribution with the mean and the standard deviation of :meth:`predict` only resembles.
+
+        :param y: observations (N,) or (N, T), where NaN is missing.
+        :returns: log densities of the same shape, NaN of missing observations.
+        :raises ValueError: for observations of another shape.
+
+        >>> import numpy
+        >>> x = numpy.linspace(0.0, 6.0, 100)[:, None]
+        >>> model = RandomFeatureGPRegressor(random_state=0).fit(x[::2], numpy.sin(x[::2, 0]))
+        >>> bool(model.log_density(x, numpy.sin(x[:, 0])).min() > model.log_density(x[:1], [1.0])[0])
+        True
+        """
+        x, targets = self._inputs(X), np.asarray(y, dtype=np.float64)
+        shape = (len(x),) if self._num_target_axes == 1 else (len(x), self.y_scaler_.n_features_in_)
+        if targets.shape != shape:
+            raise ValueError(f"expected y of shape {shape}, got {targets.shape}; pass one observation for each mean")
+        z = torch.from_numpy(self.y_scaler_.transform(_columns(targets)))
+        with torch.no_grad():
+            if self._is_averaged:
+                distribution = self.model_.predictive(x)
+                found = _columns(distribution.log_prob(z.reshape(distribution.mean.shape)).numpy())
+            else:
+                mean, variance = (torch.from_numpy(part) for part in self._normal_moments(x, True))
+                found = (self._tail.log_density((z - mean) / variance.sqrt()) - 0.5 * variance.log()).numpy()
+        return self._shaped(found - np.log(self.y_scaler_.scale_))
+
     def _moments(self, x: Tensor, has_variance: bool) -> tuple[Floats, Floats]:
         """Means and variances (N, T) of new standardized observations at standardized inputs (N, d)."""
         if self._is_averaged:

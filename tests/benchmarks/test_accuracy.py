@@ -10,7 +10,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
-from accuracy import installed, ours, peers
+from accuracy import boosting, installed, ours, peers
 from accuracy.rows import CLASSES, load, scores
 from accuracy.table import COLUMNS, details, points, summary
 
@@ -18,18 +18,20 @@ from accuracy.table import COLUMNS, details, points, summary
 @pytest.mark.parametrize("name", ["imbalanced", "missing"])
 def test_cells_of_every_kind(name):
     rows = load(name, None, seed=1, count=80)
-    methods = peers.CLASSES if name in CLASSES else peers.NUMBERS
-    cells = {}
-    for method in ("linear", "boosting"):
+    methods = {}
+    for module in (peers, boosting, ours):
+        methods |= module.CLASSES if name in CLASSES else module.NUMBERS
+    cells, names = {}, ("linear", "boosting", "rfgp, time limit 5 s")
+    for method in names:
         for label, predict in methods[method](rows):
             cells[f"{name}|{method}|1"] = {label: {"seconds": 1.0, **scores(rows, predict())}}
-    for point in (cells[f"{name}|{method}|1"][""] for method in ("linear", "boosting")):
+    for point in (cells[f"{name}|{method}|1"][""] for method in names):
         assert np.isfinite(point["error"]) and np.isfinite(point["nlpd"])
         assert len(point.get("by_output", [])) == (3 if name == "missing" else 0)
     cells[f"{name}|rfgp|1"] = {"status": "over 60 s"}
-    assert len(points(cells, name)) == 2
+    assert len(points(cells, name)) == 3
     table = details(cells, name)
-    assert table.count("\n") == 4 and "over 60 s" in table
+    assert table.count("\n") == 5 and "over 60 s" in table
 
 
 def test_the_summary_has_means_errors_and_the_lowest_in_bold():
@@ -46,7 +48,7 @@ def test_the_summary_has_means_errors_and_the_lowest_in_bold():
 
 
 def test_every_column_is_a_method():
-    names = [*ours.NUMBERS, *peers.NUMBERS, *installed.NUMBERS]
+    names = [*ours.NUMBERS, *boosting.NUMBERS, *peers.NUMBERS, *installed.NUMBERS]
     assert all(any(name.startswith(column) for name in names) for column in COLUMNS)
 
 

@@ -75,11 +75,25 @@ def test_one_set_of_parameters_has_the_tails_of_rows_that_it_has_not_seen():
     assert gain.mean() > 2.0 * gain.std() / len(gain) ** 0.5
     inside = np.abs(y[new, 0] - mean[:, 0]) < mean[:, 0] - quantiles[:, 1, 0]
     assert abs(inside.mean() - 0.95) < 4.0 * (0.95 * 0.05 / len(new)) ** 0.5
+    logs = model.log_density(x[new], y[new])
+    np.testing.assert_allclose(logs[:, 0], scipy.stats.t.logpdf(y[new, 0], steps.args[0], mean[:, 0], unit), rtol=1e-6)
+    np.testing.assert_allclose(logs[:, 1], scipy.stats.norm.logpdf(y[new, 1], mean[:, 1], std[:, 1]), rtol=1e-6)
     draws = model.sample_y(x[new[:2]], n_samples=20_000)
     ranks = (draws < quantiles[:2, 1, :, None]).mean(-1)
     assert (np.abs(ranks - 0.025) < 4.0 * (0.025 * 0.975 / 20_000) ** 0.5).all()
     covariance = model.predict(x[new[:2]], return_cov=True)[1]
     np.testing.assert_allclose(np.sqrt(covariance[[0, 1], [0, 1]]), std[:2], rtol=1e-9)
+
+
+def test_log_densities_are_derivatives_of_the_levels_of_quantiles(model, several):
+    for fitted, x in ((model, X[ROWS:]), (several[0], several[1][ROWS:])):
+        ends, middle = (fitted.predict_quantiles(x, levels) for levels in ([0.599, 0.601], [0.6]))
+        expected = np.log(0.002 / (ends[:, 1] - ends[:, 0]))
+        np.testing.assert_allclose(fitted.log_density(x, middle[:, 0]), expected, atol=1e-3)
+    missing = fitted.log_density(x, np.where(np.arange(2) == 0, np.nan, middle[:, 0]))
+    assert np.isnan(missing[:, 0]).all() and np.isfinite(missing[:, 1]).all()
+    with pytest.raises(ValueError, match="expected y of shape"):
+        model.log_density(X[ROWS:], Y[:2])
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
