@@ -49,20 +49,29 @@ def test_near_rows_are_those_of_the_smallest_distances(columns, monkeypatch):
     assert NearestRows(points).query(points[:3], 1).tolist() == [[0], [1], [2]]
 
 
-FEW_OF_MANY = (1.0,) * 5 + (0.02,) * 15
+def of_few_dimensions(columns):
+    """Points on a plane of three dimensions, and one of twenty values of a text."""
+    x = normal(2000, 3) @ normal(3, columns)
+    return torch.cat([x, 3.0 * torch.eye(20, dtype=torch.float64)[torch.arange(2000) % 20]], dim=-1)
 
 
 @pytest.mark.parametrize(
-    ("spread", "many", "has_tree"),
-    [((1.0,) * 12, 100, True), ((1.0,) * 13, 100, False), (FEW_OF_MANY, 100, True), (FEW_OF_MANY, 300, False)],
+    ("points", "many", "has_tree"),
+    [
+        (normal(2000, 12), 100, True),
+        (normal(2000, 24), 100, False),
+        (of_few_dimensions(4), 100, True),
+        (of_few_dimensions(4), 3000, False),
+        (torch.zeros(2000, 13, dtype=torch.float64), 100, True),
+    ],
 )
-def test_a_tree_finds_near_rows_where_few_columns_tell_distances(spread, many, has_tree, monkeypatch):
+def test_a_tree_finds_near_rows_where_they_have_few_dimensions(points, many, has_tree, monkeypatch):
     """Of few rows all distances are quick, and exact where a tree that is allowed some slack is not."""
-    monkeypatch.setattr("rfgp.linalg.nearest._MANY_ROWS", many)
-    points = normal(200, len(spread))
-    points = points / points.std(0) * torch.tensor(spread)
+    for name, value in {"_MANY_ROWS": many, "_SAMPLE": 200, "_AMONG": 1800}.items():
+        monkeypatch.setattr(nearest, name, value)
     rows, asked = NearestRows(points), points[:7] + 0.01
-    assert torch.equal(rows.query(asked, 4), torch.cdist(asked, points).topk(4, largest=False)[1])
+    found, wanted = rows.query(asked, 4), torch.cdist(asked, points).topk(4, largest=False)[0]
+    torch.testing.assert_close((points[found] - asked.unsqueeze(1)).norm(dim=-1), wanted)
     assert ("tree" in vars(rows)) is has_tree
 
 
