@@ -52,7 +52,7 @@ _FEWEST_HELD_OUT, _ENOUGH = 20, 50
 """A tenth of the rows is held out, or up to a fourth where that is too few; none where even that is below 20 rows."""
 _ENOUGH_TO_TELL, _LEFT_OUT_SECONDS = 100, 2.0
 """Fewer held-out rows do not tell whether other models are better: all rows do, each left out, where that is quick."""
-_SECONDS_OF_HELD_OUT, _SECONDS_OF_CLASS, _SECONDS_OF_CELL, _SHARE_OF_TIME = 2.5e-3, 2e-5, 1e-10, 0.3
+_SECONDS_OF_HELD_OUT, _SECONDS_OF_CLASS, _SECONDS_OF_CELL, _SHARE_OF_TIME = 2.5e-3, 2e-6, 1e-10, 0.3
 """What a held-out row takes, also for each class and each cell of the rows that it is compared with, and the part of a
 time limit that all held-out rows may take."""
 _LARGE_LOSS, _MOST_ROWS = 0.1, 20_000

@@ -29,3 +29,17 @@ def test_probabilities_of_far_and_certain_classes():
     found = mean_softmax(mean.double(), deviation.double())
     torch.testing.assert_close(found, torch.tensor([[0.0, 1.0], [0.5, 0.5]]).double(), rtol=0.0, atol=1e-4)
     assert mean_softmax(mean[:0], deviation[:0]).shape == (0, 2)
+
+
+def test_classes_with_the_same_normal_are_computed_once():
+    generator = torch.Generator().manual_seed(0)
+    mean, deviation = torch.randn(2, 5, 40, generator=generator, dtype=torch.float64)
+    deviation = deviation.abs()
+    mean[:, 3:], deviation[:, 3:] = -1.0, 2.0
+    mean[0, :3], deviation[2] = -1.0, 0.5
+    order = torch.randperm(40, generator=generator)
+    mean, deviation = mean[:, order], deviation[:, order]
+    apart = mean + 1e-12 * torch.arange(40)
+    found = mean_softmax(mean, deviation)
+    torch.testing.assert_close(found, mean_softmax(apart, deviation), rtol=1e-9, atol=0.0)
+    torch.testing.assert_close(found.sum(-1), torch.ones(5, dtype=torch.float64))

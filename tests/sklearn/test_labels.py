@@ -114,7 +114,7 @@ def test_a_time_limit_takes_fewer_rows_of_pictures(monkeypatch):
     """Each row is compared with all pixels of all others: those that choose, teach and calibrate go by the time."""
     pictures = torch.empty(60_000, 784, device="meta")
     assert 100 <= _most_held_out(pictures, 10, Deadline.after(5.0)) < 500
-    assert 100 <= _most_held_out(pictures[:4000, :6], 2000, Deadline.after(20.0)) < 200
+    assert 100 <= _most_held_out(pictures[:4000, :6], 2000, Deadline.after(20.0)) < 1000
     assert _most_held_out(pictures[:2000, :8], 10, Deadline.after(60.0)) == _most_held_out(pictures, 10, NEVER) == 1000
     sizes = {}
 
