@@ -27,7 +27,7 @@ from ..training.strategies import Strategy
 from ..training.timing import Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, drawn_seed
 from .base import ONE_MODEL, RandomFeatureGP
-from .baselines import Frequencies, LogisticClasses, linear_seconds
+from .baselines import BoostedClasses, Frequencies, LogisticClasses, boosted_seconds, linear_seconds
 from .calibration import choose_alpha, log_probabilities, tempered
 from .choice import Parts
 from .comparison import BaselineComparison, LabeledRows, class_losses
@@ -55,6 +55,8 @@ _ENOUGH_TO_TELL, _LEFT_OUT_SECONDS = 100, 2.0
 _SECONDS_OF_HELD_OUT, _SECONDS_OF_CLASS, _SECONDS_OF_CELL, _SHARE_OF_TIME = 2.5e-3, 2e-5, 1e-10, 0.3
 """What a held-out row takes, also for each class and each cell of the rows that it is compared with, and the part of a
 time limit that all held-out rows may take."""
+_SHARE_OF_BOOSTING = 0.25
+"""The part of the time that is left by which boosting may be compared with."""
 _LARGE_LOSS, _MOST_ROWS = 0.1, 20_000
 """Where calibrated log losses are above that, other likelihoods are tried, with so many rows at most."""
 _PHASES = ("parameters", "calibration", "all rows")
@@ -99,8 +101,9 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         1,000 rows of two classes, and 3,000 rows times classes.
     :param class_weight: weights of the rows of a class, by which their noise is divided: "balanced", a dict from labels
         to weights, or None for ones.
-    :param fallback: whether to predict by class frequencies or logistic regression where these are better on held-out
-        rows; else there is a warning.
+    :param fallback: whether to predict by class frequencies, logistic regression or boosting where these have smaller
+        log losses on rows that were held out; else there is a warning. Boosting is compared with for up to five
+        classes, where at least 100 rows are held out.
     :param verbose: whether a bar shows the phases of ``fit``.
     :param random_state: the seed, a RandomState, or None for a new draw in every fit.
     :raises ValueError: at ``fit``, for bad parameters or data.
@@ -109,8 +112,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     :class:`rfgp.WeightSpaceGP` or :class:`rfgp.models.LaplaceGP` of standardized rows; where near rows predict alone,
     its features see the rows when it is first asked for), ``near_`` (these rows, or None), ``fit_summary_`` of the
     latter two, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen rows, of "model",
-    "frequencies" and "linear"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the transformed labels or of
-    the labels.
+    "frequencies", "linear" and "boosting"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the transformed
+    labels or of the labels.
 
     Source: Milios et al., Dirichlet-based Gaussian processes for large-scale calibrated classification, 2018.
 
@@ -323,10 +326,14 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 _weigh_means(model, codes[train], of_rows)
                 model.condition(x[train], codes[train], weights=of_rows)
             bar.begin("calibration")
-            comparison, is_near = self._comparison(deadline.allows(seconds)), model.conditioned is None
+            boosted, is_near = boosted_seconds(x.shape[-1], len(every)), model.conditioned is None
+            has_boosting = len(held) >= _ENOUGH_TO_TELL and len(every) <= MOST_CLASSES
+            has_boosting = has_boosting and deadline.share(_SHARE_OF_BOOSTING).allows(boosted)
+            comparison = self._comparison(deadline.allows(seconds), has_boosting)
+            until = deadline.earlier(seconds + boosted if has_boosting else seconds)
             self.temperature_ = 1.0
             if len(held):
-                unseen, summary, until = rows.take(held.numpy()), self.fit_summary_, deadline.earlier(seconds)
+                unseen, summary = rows.take(held.numpy()), self.fit_summary_
                 if is_near:
                     needed = timing.clock() - began
                     best = near_or_features(model, summary, x[train], codes[train], unseen, until, needed)
@@ -334,7 +341,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                     best = LabelModel.scored(model, choose_alpha(model, unseen, until), unseen, summary)
                 if own is None and self._may_take_laplace(codes[train], best.loss):
                     options, kernel = self._laplace_options(seed), model.covar_module.exact_kernel
-                    best = better_model(best, kernel, x[train], codes[train], unseen, options, deadline)
+                    best = better_model(best, kernel, x[train], codes[train], unseen, options, until)
                 model, self.fit_summary_, self.temperature_ = best.model, best.summary, 1.0 / best.power
                 losses = class_losses(unseen, tempered(best.logs, best.power))
                 comparison.on_held_out(rows.take(train.numpy()), unseen, losses)
@@ -407,11 +414,15 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 f'{what}; set average="auto"'
             )
 
-    def _comparison(self, has_time: bool) -> BaselineComparison:
+    def _comparison(self, has_time: bool, has_boosting: bool = False) -> BaselineComparison:
         """What the model is compared with."""
         count = len(self.classes_)
-        others = {"frequencies": lambda: Frequencies(count), "linear": lambda: LogisticClasses(count)}
-        return BaselineComparison(class_losses, others if has_time else {"frequencies": others["frequencies"]})
+        others: dict[str, Any] = {"frequencies": lambda: Frequencies(count)}
+        if has_time:
+            others["linear"] = lambda: LogisticClasses(count)
+        if has_boosting:
+            others["boosting"] = lambda: BoostedClasses(count)
+        return BaselineComparison(class_losses, others)
 
     def _rows(
         self, X: ArrayLike, y: ArrayLike, sample_weight: Any, is_first: bool
