@@ -23,6 +23,7 @@ from ..likelihoods import DirichletClassificationLikelihood
 from ..likelihoods.dirichlet import dirichlet_targets
 from ..models import LaplaceGP, WeightSpaceGP
 from ..training import timing
+from ..training.costs import slowness
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, drawn_seed
@@ -31,6 +32,7 @@ from .baselines import BoostedClasses, Frequencies, LogisticClasses, boosted_sec
 from .calibration import choose_alpha, log_probabilities, tempered
 from .choice import Parts
 from .comparison import BaselineComparison, LabeledRows, class_losses
+from .fit_seconds import FitSize
 from .kernels import scaled_kernel
 from .labels import (
     MOST_CLASSES,
@@ -104,7 +106,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     :param fallback: whether to predict by class frequencies, logistic regression or boosting where these have smaller
         log losses on rows that were held out; else there is a warning. Boosting is compared with for up to five
         classes, where at least 100 rows are held out.
-    :param verbose: whether a bar shows the phases of ``fit``.
+    :param verbose: whether ``fit`` says how long it will take, about, and shows its phases by a bar.
     :param random_state: the seed, a RandomState, or None for a new draw in every fit.
     :raises ValueError: at ``fit``, for bad parameters or data.
 
@@ -245,7 +247,9 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         """What :meth:`fit` does; where more rows follow, parameters are averaged over if that is wanted alone."""
         deadline = self._deadline
         x, codes, weights = self._rows_of_fit(X, y, classes, sample_weight)
-        if self._averages(codes, weights, has_more_rows):
+        is_averaged = self._averages(codes, weights, has_more_rows)
+        self._tell(self._size(x, is_averaged))
+        if is_averaged:
             self._fit_average(x, codes, weights)
         else:
             self._fit(x, codes, weights, deadline)
@@ -267,9 +271,15 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
     def averages(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> bool:
         """Whether :meth:`fit` to these rows averages over parameters; arguments and errors are those of it."""
-        twin = clone(self)
-        _, codes, weights = twin._rows_of_fit(X, y, None, sample_weight)
-        return twin._averages(codes, weights, has_more_rows=False)
+        return clone(self)._size_of(X, y, sample_weight).is_averaged
+
+    def _size_of(self, X: ArrayLike, y: ArrayLike, sample_weight: Any) -> FitSize:
+        x, codes, weights = self._rows_of_fit(X, y, None, sample_weight)
+        return self._size(x, self._averages(codes, weights, has_more_rows=False))
+
+    def _size(self, x: Tensor, is_averaged: bool) -> FitSize:
+        """The size of a fit to inputs (N, d)."""
+        return FitSize(len(x), x.shape[1], len(self.classes_), True, is_averaged, self._has_choice)
 
     def _averages(self, codes: Tensor, weights: Floats | None, has_more_rows: bool) -> bool:
         """Whether parameters are averaged over; a ValueError for what is no choice."""
@@ -477,7 +487,7 @@ def _check_labels(labels: NDArray[Any], classes: NDArray[Any]) -> None:
 
 def _most_held_out(x: Tensor, num_classes: int, deadline: Deadline) -> int:
     """How many rows are predicted by all rows (N, d) in a part of the time that is left, about."""
-    seconds = _SECONDS_OF_HELD_OUT + _SECONDS_OF_CLASS * num_classes + _SECONDS_OF_CELL * x.numel()
+    seconds = slowness() * (_SECONDS_OF_HELD_OUT + _SECONDS_OF_CLASS * num_classes + _SECONDS_OF_CELL * x.numel())
     return int(min(_MOST_HELD_OUT, max(_ENOUGH_TO_TELL, _SHARE_OF_TIME * deadline.left / seconds)))
 
 
