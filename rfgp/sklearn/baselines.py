@@ -16,6 +16,7 @@ from sklearn.linear_model import LogisticRegression, RidgeCV
 from torch import Tensor
 from torch.distributions import Normal
 
+from ..training.costs import slowness
 from .arrays import Floats
 from .scaling import ColumnScaler
 
@@ -23,6 +24,8 @@ _MOST_ROWS, _MOST_NUMBERS = 10_000, 1e7
 """A linear model takes so many rows at most, and so many that rows times columns times outputs are at most that."""
 _SECONDS = 3e-7
 """The seconds that logistic regression takes for a row, a column and a class, about."""
+_SECONDS_OF_TREE, _SECONDS_OF_COLUMN, _TREES = 3e-3, 1.7e-4, 100
+"""Those of boosting for a tree, also for each column, and how many trees there are for a class, or for two."""
 _SMALLEST_VARIANCE, _FEWEST_BOOSTED = 1e-9, 10
 _PENALTIES = tuple(10.0**power for power in range(-3, 6))
 
@@ -158,7 +161,14 @@ def baselines(x: Tensor, y: Tensor, x_new: Tensor, num_classes: int | None) -> d
 
 def linear_seconds(num_rows: int, num_columns: int, num_outputs: int) -> float:
     """About how long a linear model takes."""
-    return _SECONDS * min(_most_rows(num_columns, num_outputs), num_rows) * num_columns * num_outputs
+    count = min(_most_rows(num_columns, num_outputs), num_rows)
+    return slowness() * _SECONDS * count * num_columns * num_outputs
+
+
+def boosted_seconds(num_columns: int, num_classes: int) -> float:
+    """About how long boosting of classes takes."""
+    trees = _TREES * (1 if num_classes == 2 else num_classes)
+    return slowness() * trees * (_SECONDS_OF_TREE + _SECONDS_OF_COLUMN * num_columns)
 
 
 def _most_rows(num_columns: int, num_outputs: int) -> int:

@@ -17,7 +17,7 @@ from ..approximation.entry import approximate
 from ..inference.sums.additive_mean import AdditiveMean
 from ..models import WeightSpaceGP
 from ..training.comparison import compare, neighbor_score
-from ..training.costs import covariance_seconds
+from ..training.costs import covariance_seconds, slowness
 from ..training.starts import random_rows
 from ..training.timing import Deadline
 from ..training.tuning import num_held_out
@@ -104,7 +104,7 @@ def with_additive_mean(parts: Parts, x: Tensor, y: Tensor, deadline: Deadline) -
     is_one = isinstance(parts.likelihood, GaussianLikelihood) and parts.is_tuned and columns > 1
     if not is_one or _ROWS_PER_KNOT * num_knots > len(x):
         return parts
-    if not deadline.allows(_SECONDS_PER_SQUARE * len(x) * num_knots**2 / _SHARE_OF_TIME):
+    if not deadline.allows(slowness() * _SECONDS_PER_SQUARE * len(x) * num_knots**2 / _SHARE_OF_TIME):
         return parts
     others = random_rows(len(x), len(x))[held:]
     functions = AdditiveMean(x[others], y[others])

@@ -23,14 +23,16 @@ from ..likelihoods import DirichletClassificationLikelihood
 from ..likelihoods.dirichlet import dirichlet_targets
 from ..models import LaplaceGP, WeightSpaceGP
 from ..training import timing
+from ..training.costs import slowness
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
 from .arrays import Floats, all_or_nothing, as_tensor, drawn_seed
 from .base import ONE_MODEL, RandomFeatureGP
-from .baselines import Frequencies, LogisticClasses, linear_seconds
+from .baselines import BoostedClasses, Frequencies, LogisticClasses, boosted_seconds, linear_seconds
 from .calibration import choose_alpha, log_probabilities, tempered
 from .choice import Parts
 from .comparison import BaselineComparison, LabeledRows, class_losses
+from .fit_seconds import FitSize
 from .kernels import scaled_kernel
 from .labels import (
     MOST_CLASSES,
@@ -55,6 +57,8 @@ _ENOUGH_TO_TELL, _LEFT_OUT_SECONDS = 100, 2.0
 _SECONDS_OF_HELD_OUT, _SECONDS_OF_CLASS, _SECONDS_OF_CELL, _SHARE_OF_TIME = 2.5e-3, 2e-6, 1e-10, 0.3
 """What a held-out row takes, also for each class and each cell of the rows that it is compared with, and the part of a
 time limit that all held-out rows may take."""
+_SHARE_OF_BOOSTING = 0.25
+"""The part of the time that is left by which boosting may be compared with."""
 _LARGE_LOSS, _MOST_ROWS = 0.1, 20_000
 """Where calibrated log losses are above that, other likelihoods are tried, with so many rows at most."""
 _PHASES = ("parameters", "calibration", "all rows")
@@ -99,9 +103,10 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         1,000 rows of two classes, and 3,000 rows times classes.
     :param class_weight: weights of the rows of a class, by which their noise is divided: "balanced", a dict from labels
         to weights, or None for ones.
-    :param fallback: whether to predict by class frequencies or logistic regression where these are better on held-out
-        rows; else there is a warning.
-    :param verbose: whether a bar shows the phases of ``fit``.
+    :param fallback: whether to predict by class frequencies, logistic regression or boosting where these have smaller
+        log losses on rows that were held out; else there is a warning. Boosting is compared with for up to five
+        classes, where at least 100 rows are held out.
+    :param verbose: whether ``fit`` says how long it will take, about, and shows its phases by a bar.
     :param random_state: the seed, a RandomState, or None for a new draw in every fit.
     :raises ValueError: at ``fit``, for bad parameters or data.
 
@@ -109,8 +114,8 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     :class:`rfgp.WeightSpaceGP` or :class:`rfgp.models.LaplaceGP` of standardized rows; where near rows predict alone,
     its features see the rows when it is first asked for), ``near_`` (these rows, or None), ``fit_summary_`` of the
     latter two, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen rows, of "model",
-    "frequencies" and "linear"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the transformed labels or of
-    the labels.
+    "frequencies", "linear" and "boosting"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the transformed
+    labels or of the labels.
 
     Source: Milios et al., Dirichlet-based Gaussian processes for large-scale calibrated classification, 2018.
 
@@ -242,7 +247,9 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         """What :meth:`fit` does; where more rows follow, parameters are averaged over if that is wanted alone."""
         deadline = self._deadline
         x, codes, weights = self._rows_of_fit(X, y, classes, sample_weight)
-        if self._averages(codes, weights, has_more_rows):
+        is_averaged = self._averages(codes, weights, has_more_rows)
+        self._tell(self._size(x, is_averaged))
+        if is_averaged:
             self._fit_average(x, codes, weights)
         else:
             self._fit(x, codes, weights, deadline)
@@ -264,9 +271,15 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
     def averages(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> bool:
         """Whether :meth:`fit` to these rows averages over parameters; arguments and errors are those of it."""
-        twin = clone(self)
-        _, codes, weights = twin._rows_of_fit(X, y, None, sample_weight)
-        return twin._averages(codes, weights, has_more_rows=False)
+        return clone(self)._size_of(X, y, sample_weight).is_averaged
+
+    def _size_of(self, X: ArrayLike, y: ArrayLike, sample_weight: Any) -> FitSize:
+        x, codes, weights = self._rows_of_fit(X, y, None, sample_weight)
+        return self._size(x, self._averages(codes, weights, has_more_rows=False))
+
+    def _size(self, x: Tensor, is_averaged: bool) -> FitSize:
+        """The size of a fit to inputs (N, d)."""
+        return FitSize(len(x), x.shape[1], len(self.classes_), True, is_averaged, self._has_choice)
 
     def _averages(self, codes: Tensor, weights: Floats | None, has_more_rows: bool) -> bool:
         """Whether parameters are averaged over; a ValueError for what is no choice."""
@@ -323,10 +336,14 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 _weigh_means(model, codes[train], of_rows)
                 model.condition(x[train], codes[train], weights=of_rows)
             bar.begin("calibration")
-            comparison, is_near = self._comparison(deadline.allows(seconds)), model.conditioned is None
+            boosted, is_near = boosted_seconds(x.shape[-1], len(every)), model.conditioned is None
+            has_boosting = len(held) >= _ENOUGH_TO_TELL and len(every) <= MOST_CLASSES
+            has_boosting = has_boosting and deadline.share(_SHARE_OF_BOOSTING).allows(boosted)
+            comparison = self._comparison(deadline.allows(seconds), has_boosting)
+            until = deadline.earlier(seconds + boosted if has_boosting else seconds)
             self.temperature_ = 1.0
             if len(held):
-                unseen, summary, until = rows.take(held.numpy()), self.fit_summary_, deadline.earlier(seconds)
+                unseen, summary = rows.take(held.numpy()), self.fit_summary_
                 if is_near:
                     needed = timing.clock() - began
                     best = near_or_features(model, summary, x[train], codes[train], unseen, until, needed)
@@ -334,7 +351,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                     best = LabelModel.scored(model, choose_alpha(model, unseen, until), unseen, summary)
                 if own is None and self._may_take_laplace(codes[train], best.loss):
                     options, kernel = self._laplace_options(seed), model.covar_module.exact_kernel
-                    best = better_model(best, kernel, x[train], codes[train], unseen, options, deadline)
+                    best = better_model(best, kernel, x[train], codes[train], unseen, options, until)
                 model, self.fit_summary_, self.temperature_ = best.model, best.summary, 1.0 / best.power
                 losses = class_losses(unseen, tempered(best.logs, best.power))
                 comparison.on_held_out(rows.take(train.numpy()), unseen, losses)
@@ -407,11 +424,15 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 f'{what}; set average="auto"'
             )
 
-    def _comparison(self, has_time: bool) -> BaselineComparison:
+    def _comparison(self, has_time: bool, has_boosting: bool = False) -> BaselineComparison:
         """What the model is compared with."""
         count = len(self.classes_)
-        others = {"frequencies": lambda: Frequencies(count), "linear": lambda: LogisticClasses(count)}
-        return BaselineComparison(class_losses, others if has_time else {"frequencies": others["frequencies"]})
+        others: dict[str, Any] = {"frequencies": lambda: Frequencies(count)}
+        if has_time:
+            others["linear"] = lambda: LogisticClasses(count)
+        if has_boosting:
+            others["boosting"] = lambda: BoostedClasses(count)
+        return BaselineComparison(class_losses, others)
 
     def _rows(
         self, X: ArrayLike, y: ArrayLike, sample_weight: Any, is_first: bool
@@ -466,7 +487,7 @@ def _check_labels(labels: NDArray[Any], classes: NDArray[Any]) -> None:
 
 def _most_held_out(x: Tensor, num_classes: int, deadline: Deadline) -> int:
     """How many rows are predicted by all rows (N, d) in a part of the time that is left, about."""
-    seconds = _SECONDS_OF_HELD_OUT + _SECONDS_OF_CLASS * num_classes + _SECONDS_OF_CELL * x.numel()
+    seconds = slowness() * (_SECONDS_OF_HELD_OUT + _SECONDS_OF_CLASS * num_classes + _SECONDS_OF_CELL * x.numel())
     return int(min(_MOST_HELD_OUT, max(_ENOUGH_TO_TELL, _SHARE_OF_TIME * deadline.left / seconds)))
 
 

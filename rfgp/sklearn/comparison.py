@@ -1,4 +1,4 @@
-"""Whether a model predicts rows that it has not seen better than class frequencies, a constant or a linear model."""
+"""Whether a model predicts rows that it has not seen better than class frequencies, a constant, or other models."""
 
 from __future__ import annotations
 
@@ -32,6 +32,14 @@ _GAIN_OF_TAILS = 2.0
 """The nats by which all rows together have to be more probable with tails than without."""
 _EXTREME = 10.0
 """Targets that are so many standard deviations from their mean."""
+_NOTHING = "leave out inputs that tell nothing"
+_REMEDIES = {
+    "constant": _NOTHING,
+    "frequencies": _NOTHING,
+    "linear": 'try kernel="linear"',
+    "boosting": 'try kernel="matern12", or more num_features',
+}
+"""What to do where one of the others predicts better."""
 _FEWEST_ROWS, _MOST_NAMES = 5, 3
 """Of how many rows the losses are compared apart, and how many reasons for these are named."""
 
@@ -178,11 +186,11 @@ class BaselineComparison:
         """Warn where one of the others is better by more than a standard error."""
         if self.better is None:
             return
-        if _is_positive(self.by_row["model"] - self.by_row[self.better]):
+        if is_positive(self.by_row["model"] - self.by_row[self.better]):
             losses = ", ".join(f"{name} {loss:.3f}" for name, loss in self.means.items())
             warnings.warn(
                 f"rows that were held out are predicted better by {self.better} than by the model, with mean log "
-                f"losses of {losses}; set fallback=True to take it, or try another kernel",
+                f"losses of {losses}; set fallback=True to take it, or {_REMEDIES[self.better]}",
                 UserWarning,
                 stacklevel=5,
             )
@@ -196,7 +204,7 @@ class BaselineComparison:
             return
         is_marked = (self.rows.x[:, list(marks.values())] > 0.0).any(1)
         own, others = (self.by_row[name][is_marked] for name in ("model", "constant"))
-        if len(own) >= _FEWEST_ROWS and _is_positive(own - others):
+        if len(own) >= _FEWEST_ROWS and is_positive(own - others):
             names = " or ".join([*list(marks)[:_MOST_NAMES], *(["others"] if len(marks) > _MOST_NAMES else [])])
             warnings.warn(
                 f"rows where {names} are predicted worse than by a constant, with mean log losses of "
@@ -207,6 +215,6 @@ class BaselineComparison:
             )
 
 
-def _is_positive(gains: Floats) -> bool:
+def is_positive(gains: Floats) -> bool:
     """Whether gains are positive on average, by more than a standard error."""
     return bool(np.nanmean(gains) > np.nanstd(gains) / np.count_nonzero(~np.isnan(gains)) ** 0.5)

@@ -28,6 +28,7 @@ from ..averaging.mixture import Tail
 from ..inference.local import SharedRows
 from ..linalg.sampling import drawing_from
 from ..training import timing
+from ..training.costs import slowness
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
 from . import gap_noise
@@ -36,6 +37,7 @@ from .base import ONE_MODEL, RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
 from .comparison import BaselineComparison, LabeledRows, observed_means, split_rows, tail_of, target_losses
+from .fit_seconds import FitSize
 from .forest import MOST_VALUES, forest_baseline
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, observed_variances
@@ -106,7 +108,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         one model for each target. No sample_weight.
     :param fallback: whether to predict by a constant or a linear model where these are better on rows that were held
         out; else there is a warning.
-    :param verbose: whether a bar shows the phases of ``fit``.
+    :param verbose: whether ``fit`` says how long it will take, about, and shows its phases by a bar.
     :param random_state: the seed, a RandomState, or None for a new draw in every fit.
     :raises ValueError: at ``fit``, for bad parameters or data.
 
@@ -184,7 +186,9 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             self.x_scaler_ = input_scaler(inputs, weights)
             self.y_scaler_ = ColumnScaler().fit(_columns(targets), sample_weight=weights)
             self._has_more_rows = has_more_rows
-            if self._averages(inputs, targets, weights):
+            is_averaged = self._averages(inputs, targets, weights)
+            self._tell(self._size(inputs, targets, is_averaged))
+            if is_averaged:
                 self._fit_average(*self._model_rows(inputs, targets), weights)
             else:
                 self._fit(*self._model_rows(inputs, targets), weights, deadline)
@@ -248,7 +252,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         self.tail_degrees_, self.tail_widths_ = np.full(num_outputs, np.inf), np.ones(num_outputs)
         self.gap_noise_, has_gaps = 1.0, self._has_gaps(x)
         may_learn = self.noise == "normal" and num_outputs == 1 and bool(has_gaps.any())
-        if may_learn and deadline.allows(_TIMES_OF_GAPS * gap_noise.SECONDS):
+        if may_learn and deadline.allows(slowness() * _TIMES_OF_GAPS * gap_noise.SECONDS):
             kernel = plain_kernel(self.kernel)
             parts_of_gaps = self._parts(num_lengthscales(self.x_scaler_), z, generator, kernel)
             self.gap_noise_ = gap_noise.noise_ratio(parts_of_gaps, x, z, has_gaps, as_tensor(weights))
@@ -312,9 +316,17 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     def averages(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> bool:
         """Whether :meth:`fit` to these rows averages over parameters; arguments and errors are those of it."""
-        twin = clone(self)
-        twin._has_more_rows = False
-        return twin._averages(*twin._rows(X, y, sample_weight, is_first=True))
+        return clone(self)._size_of(X, y, sample_weight).is_averaged
+
+    def _size_of(self, X: ArrayLike, y: ArrayLike, sample_weight: Any) -> FitSize:
+        inputs, targets, weights = self._rows(X, y, sample_weight, is_first=True)
+        self._has_more_rows = False
+        return self._size(inputs, targets, self._averages(inputs, targets, weights))
+
+    def _size(self, inputs: Floats, targets: Floats, is_averaged: bool) -> FitSize:
+        """The size of a fit to checked rows."""
+        num_rows, num_columns = inputs.shape
+        return FitSize(num_rows, num_columns, _columns(targets).shape[1], False, is_averaged, self._has_choice)
 
     def _averages(self, inputs: Floats, targets: Floats, weights: Floats | None) -> bool:
         """Whether parameters are averaged over; a ValueError where they cannot be, and were to."""

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import time
 
 import torch
 from linear_operator.utils.errors import NanError, NotPSDError
 from torch import Tensor
 
+from ..linalg.last_rows import StationaryRows
+from ..linalg.stationary import Profile
 from . import timing
 from .objectives import Objective
 from .timing import Deadline
@@ -16,6 +20,11 @@ _SIZES = (256, 2048)
 _SMALL_SPECTRUM, _SAFETY = 128, 2.0
 _SPECTRA_OF_FIT = 2
 """How many times as long as the spectrum of the covariance of outputs a fit takes, whose starts and targets need it."""
+
+_PROBE_ROWS, _PROBE_GROUPS, _PROBE_NEIGHBORS, _PROBE_COLUMNS, _PROBES = 256, 64, 32, 8, 10
+"""Of a small piece of the work of a fit, and how often it is done: the quickest time counts."""
+_PROBE_SECONDS = 0.0024
+"""What that took where constants of seconds were measured: on one core of an AMD EPYC."""
 
 
 def fit_seconds(objective: Objective, deadline: Deadline) -> tuple[float, float]:
@@ -54,3 +63,29 @@ def spectrum_seconds(num_features: int) -> float:
     began = timing.clock()
     torch.linalg.eigh(torch.eye(_SMALL_SPECTRUM, dtype=torch.float64))
     return _SAFETY * (timing.clock() - began) * (num_features / _SMALL_SPECTRUM) ** 3
+
+
+@functools.cache
+def slowness() -> float:
+    """How many times as long as where constants of seconds were measured work takes here, by a probe that is made once.
+
+    It is a Cholesky factor, and log densities of rows given near ones, with gradients. Seconds of one processor count,
+    whatever else runs on the machine.
+    """
+    times = []
+    for _ in range(_PROBES):
+        began = time.thread_time()
+        _work()
+        times.append(time.thread_time() - began)
+    return min(times) / _PROBE_SECONDS
+
+
+@torch.no_grad()
+def _work() -> None:
+    """A small piece of the work of a fit."""
+    points = torch.linspace(0.0, 1e4, _PROBE_ROWS * _PROBE_COLUMNS, dtype=torch.float64).sin()
+    points = points.reshape(_PROBE_ROWS, _PROBE_COLUMNS)
+    one = torch.ones(_PROBE_ROWS, 1, dtype=torch.float64)
+    groups = torch.arange(_PROBE_NEIGHBORS) + torch.arange(_PROBE_GROUPS).unsqueeze(-1)
+    StationaryRows(points, one, one, one[0], one[0, 0], Profile.MATERN_3_2).solve(groups, has_gradients=True)
+    torch.linalg.cholesky(points @ points.mT + torch.eye(_PROBE_ROWS, dtype=torch.float64))

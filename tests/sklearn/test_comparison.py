@@ -109,7 +109,7 @@ def test_comparisons_are_those_of_other_rows(num_rows):
     model = RandomFeatureGPClassifier(**SMALL).fit(x[:num_rows], labels[:num_rows])
     linear = LogisticRegression().fit(x[:num_rows], labels[:num_rows])
     found = model.comparison_
-    assert sorted(found) == ["frequencies", "linear", "model"]
+    assert sorted(found) == (["boosting"] if num_rows > 1000 else []) + ["frequencies", "linear", "model"]
     error = 4.0 * 0.5 / np.sqrt(max(50, 0.1 * num_rows))
     assert abs(found["linear"] - log_loss(linear, x[num_rows:], labels[num_rows:])) < error
     assert abs(found["model"] - log_loss(model, x[num_rows:], labels[num_rows:])) < error
@@ -121,7 +121,7 @@ def test_a_better_linear_model_is_named_or_taken():
     x = generator.normal(size=(200, 12))
     y = x @ np.arange(12.0) + generator.normal(size=200)
     settings = SMALL | {"kernel": "matern12", "max_evaluations": 2}
-    with pytest.warns(UserWarning, match=f"{WORSE} linear"):
+    with pytest.warns(UserWarning, match=f"{WORSE} linear .*; set fallback=True to take it, or try kernel=.linear."):
         model = RandomFeatureGPRegressor(**settings).fit(x[:100], y[:100])
     assert model.fallback_ is None and model.comparison_["linear"] < model.comparison_["model"]
     with warnings.catch_warnings():
@@ -206,6 +206,29 @@ def test_a_classifier_says_that_a_linear_model_is_better_where_few_rows_are_held
     with pytest.warns(UserWarning, match="predicted better by linear"):
         model = RandomFeatureGPClassifier("matern32", random_state=0, max_evaluations=10).fit(x, labels)
     assert model.comparison_["linear"] < model.comparison_["model"] < model.comparison_["frequencies"]
+
+
+def test_a_classifier_says_that_boosting_is_better_or_takes_it():
+    """Of labels by thresholds of two inputs among many, boosting finds the two."""
+    x = np.random.default_rng(0).normal(size=(2000, 20))
+    labels = np.where((x[:, 3] > 0.3) ^ (x[:, 7] > 0.1), "in", "out")
+    settings = SMALL | {"max_evaluations": 1}
+    with pytest.warns(UserWarning, match=f"{WORSE} boosting .* model [0-9.]+, .*matern12.* or more num_features"):
+        model = RandomFeatureGPClassifier(**settings).fit(x[:1200], labels[:1200])
+    assert model.fallback_ is None and list(model.comparison_) == ["model", "frequencies", "linear", "boosting"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        safe = RandomFeatureGPClassifier(fallback=True, **settings).fit(x[:1200], labels[:1200])
+    held, new = safe.comparison_["boosting"], log_loss(safe, x[1200:], labels[1200:])
+    assert held < model.comparison_["model"] - 0.1 and new < log_loss(model, x[1200:], labels[1200:]) - 0.1
+
+
+def test_boosting_is_compared_with_for_few_classes_of_many_rows():
+    x = np.random.default_rng(0).normal(size=(1100, 2))
+    for num_rows, num_classes in ((900, 2), (1100, 6)):
+        labels = np.digitize(x[:num_rows, 0], np.linspace(-1.0, 1.0, num_classes - 1))
+        model = RandomFeatureGPClassifier(**SMALL | {"max_evaluations": 1}).fit(x[:num_rows], labels)
+        assert list(model.comparison_) == ["model", "frequencies", "linear"]
 
 
 @pytest.mark.parametrize(("degrees", "size"), [(np.inf, 1.0), (np.inf, 0.7), (np.inf, 1.5), (2.0, 1.5)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
+from typing import Any
 
 from ..._support import optional
 from .. import tables
@@ -58,20 +59,23 @@ def run(options: argparse.Namespace) -> int:
     """Read, report, learn, measure and write."""
     check_existing(options.data)
     optional.require("sklearn", "scikit-learn", "rfgp fit")
+    from ...sklearn.fit_seconds import tell
+
     check_new_file(options.out, options.force, options.data)
     table = tables.read(
         options.data, options.target, task=options.task, drop=options.drop, keep=options.keep, **reading(options)
     )
     print(f"{table.report()}\n", flush=True)
-    model = tables.TableModel.fit(
-        table,
-        kernel=options.kernel,
-        num_features=options.num_features or "auto",
-        time_limit=options.time_limit,
-        test_share=options.test_share,
-        seed=options.seed,
-        verbose=sys.stderr.isatty(),
-    )
+    settings: dict[str, Any] = {
+        "kernel": options.kernel,
+        "num_features": options.num_features or "auto",
+        "time_limit": options.time_limit,
+        "test_share": options.test_share,
+        "seed": options.seed,
+    }
+    seconds = tables.TableModel.estimated_seconds(table, **settings)
+    tell(seconds, "--time-limit 60" if options.time_limit is None else None)
+    model = tables.TableModel.fit(table, **settings, verbose=sys.stderr.isatty())
     model.save(options.out)
     size = Path(options.out).stat().st_size / 1e6
     print(f"{model.scores.num_rows:,} held-out rows, which are in the model now:\n{model.report()}\n")

@@ -80,8 +80,7 @@ class Trials:
     def _transform(self, x: Tensor, y: Tensor, kernel: str | Kernel, every: Tensor) -> TargetTransform:
         there, every = ~y.isnan(), every[~every.isnan()]
         x, y = x[there], y[there]
-        is_skewed, is_share = abs(float(scipy.stats.skew(y.numpy()))) > _SKEWED, bool(ShareLogit.allows(every).all())
-        if len(y) < _FEWEST or not (is_skewed or is_share) or len(y.unique()) < _FEWEST // 2:
+        if not _may_gain(y, every):
             return Untransformed()
         plain, *others = candidates(y, every)
         best = max(others, key=lambda one: float(self._densities(x, y, kernel, (one,)).mean()))
@@ -128,6 +127,18 @@ class Trials:
     def _settings(self) -> dict[str, Any]:
         """The parameters of a small estimator."""
         return {"random_state": 0, "max_evaluations": _EVALUATIONS, "time_limit": self.deadline.limit}
+
+
+def num_tried(y: Tensor) -> int:
+    """How many of targets (N,) or (N, T) transforms are tried of."""
+    columns = [column[~column.isnan()] for column in y.reshape(len(y), -1).unbind(-1)]
+    return sum(_may_gain(column, column) for column in columns)
+
+
+def _may_gain(y: Tensor, every: Tensor) -> bool:
+    """Whether transforms of targets (N,) are tried: of skewed ones and shares, where all known ones (M,) are those."""
+    is_skewed, is_share = abs(float(scipy.stats.skew(y.numpy()))) > _SKEWED, bool(ShareLogit.allows(every).all())
+    return len(y) >= _FEWEST and (is_skewed or is_share) and len(y.unique()) >= _FEWEST // 2
 
 
 def _is_better(densities: Tensor, of_simpler: Tensor) -> bool:

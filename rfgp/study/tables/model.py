@@ -23,10 +23,11 @@ from ...sklearn.comparison import without_advice
 from ...sklearn.frames.columns import FEWEST_LEVELS, most_levels
 from ...sklearn.frames.encoding import Encoding
 from ...sklearn.phases import phases
+from ...training.costs import slowness
 from ...training.timing import Deadline
 from ..datasets import Dataset
 from ..datasets.base import TEST_SHARE, Task
-from .choices import Trials
+from .choices import Trials, num_tried
 from .files import LearnedLayout, Reading, open_table
 from .predictive import class_probabilities, predictive, widened
 from .report import warn_of_filled
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
 _PHASES = ("target", "inputs", "parameters", "noise", "comparison", "all rows")
 _SHARE_OF_TRIALS, _SHARE_OF_FIT = 0.25, 0.7
 """The shares of a time limit for small fits that choose, and of what is left for the fit."""
+_TIMES_BOOSTED, _SECONDS_OF_TRANSFORM, _SECONDS_OF_SPREAD, _SPREAD_ROWS = 2, 25.0, 4e-3, 2000
+"""How often a target is boosted, and the seconds that the choice of a transform takes, and noise by the inputs for each
+of so many rows, where they were measured: on one core of an AMD EPYC."""
 _MOST_TESTED = 10_000
 """Rows that are held out at most: they tell coverage to .2 %, and what they cost grows with the model."""
 
@@ -142,7 +146,7 @@ class TableModel(torch.nn.Module):
         began = time.perf_counter()
         test_share = min(checks.share("test_share", test_share), _MOST_TESTED / max(1, len(table.x)))
         _prediction_names(table.target_names, table.class_names, table.learned.index)
-        deadline = Deadline.after(None if time_limit is None else checks.positive("time_limit", time_limit))
+        deadline = _deadline(time_limit)
         trials = Trials(deadline.share(_SHARE_OF_TRIALS))
         with phases(_PHASES, verbose) as bar:
             bar.begin("target")
@@ -197,6 +201,39 @@ class TableModel(torch.nn.Module):
             made.model, made.near = estimator.learned_, estimator.near_
         made.fit_seconds = time.perf_counter() - began
         return made
+
+    @classmethod
+    def estimated_seconds(
+        cls,
+        table: Table,
+        *,
+        kernel: str | Kernel = "auto",
+        num_features: int | str = "auto",
+        time_limit: float | None = None,
+        test_share: float = TEST_SHARE,
+        seed: int = 0,
+    ) -> float:
+        """About how long :meth:`fit` takes on this machine, without a fit; arguments and errors are those of it.
+
+        See :meth:`rfgp.sklearn.RandomFeatureGPRegressor.estimated_seconds`. Other models, to which this one is
+        compared, and error bars that depend on the inputs take time too, also after the time limit.
+
+        >>> import numpy, pandas, rfgp
+        >>> frame = pandas.DataFrame({"hour": numpy.arange(60.0), "tide": numpy.sin(numpy.arange(60.0))})
+        >>> TableModel.estimated_seconds(rfgp.study.tables.read(frame, target="tide")) > 0.0
+        True
+        """
+        checks.instance("table", table, Table, "a table", "read it with rfgp.study.tables.read")
+        test_share = min(checks.share("test_share", test_share), _MOST_TESTED / max(1, len(table.x)))
+        _prediction_names(table.target_names, table.class_names, table.learned.index)
+        data, deadline = table.split(test_share, seed), _deadline(time_limit)
+        estimator = _estimator(data, kernel, num_features, time_limit, seed)
+        averages = _averages(estimator, table, data)
+        x, y = torch.cat([data.x_train, data.x_test]), torch.cat([data.y_train, data.y_test])
+        seconds = float(estimator.set_params(average=averages).estimated_seconds(x.numpy(), y.numpy()))
+        if not averages and not data.num_classes:
+            seconds += slowness() * _SECONDS_OF_TRANSFORM * num_tried(y)
+        return min(seconds, deadline.left) + _seconds_of_others(x, y, data.num_classes)
 
     def report(self) -> str:
         """The scores of held-out rows, in plain text."""
@@ -310,6 +347,11 @@ class TableModel(torch.nn.Module):
         return model
 
 
+def _deadline(time_limit: float | None) -> Deadline:
+    """When a fit that begins now is to have ended."""
+    return Deadline.after(None if time_limit is None else checks.positive("time_limit", time_limit))
+
+
 def _estimator(
     data: Dataset, kernel: str | Kernel, num_features: int | str, time_limit: float | None, seed: int
 ) -> Any:
@@ -319,6 +361,18 @@ def _estimator(
 
     kind = RandomFeatureGPRegressor if data.num_classes is None else RandomFeatureGPClassifier
     return kind(kernel, num_features=num_features, time_limit=time_limit, random_state=seed)
+
+
+def _seconds_of_others(x: Tensor, y: Tensor, num_classes: int | None) -> float:
+    """About how long other models of inputs (N, d) take, and noise of targets (N,) or (N, T) by the inputs."""
+    from ...sklearn.baselines import boosted_seconds, linear_seconds
+
+    num_rows, num_columns = x.shape
+    if num_classes:
+        return linear_seconds(num_rows, num_columns, num_classes) + boosted_seconds(num_columns, num_classes)
+    count, of_spread = y.numel() // len(y), slowness() * _SECONDS_OF_SPREAD * min(num_rows, _SPREAD_ROWS)
+    each = _TIMES_BOOSTED * boosted_seconds(num_columns, 2) + of_spread
+    return linear_seconds(num_rows, num_columns, count) + count * each
 
 
 def _averages(estimator: Any, table: Table, data: Dataset) -> bool:

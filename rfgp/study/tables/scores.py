@@ -14,12 +14,19 @@ from ... import diagnostics
 from ..._support import checks
 from ...averaging import Mixture
 from ...sklearn.baselines import baselines
+from ...sklearn.comparison import is_positive
 from ..datasets import Dataset
 from ..report import ReportTable
 from .target_transform import TransformedNormal
 
-LEVEL = 0.95
-_SPOKEN = {"linear": "a linear model", "no inputs": "a prediction without inputs"}
+LEVEL, _SMALLEST, _SMALLEST_GAIN = 0.95, 1e-12, 0.02
+_SPOKEN = {"linear": "a linear model", "trivial": "a prediction without inputs"}
+_REMEDIES = {
+    "linear": "try --kernel linear",
+    "boosting": "try --kernel matern:0.5, or more --num-features",
+    "trivial": "leave out columns that tell nothing, by --drop",
+}
+"""What to do where another model predicts better."""
 
 
 class Other(NamedTuple):
@@ -45,6 +52,8 @@ class Scores:
     :param trivial_nlpd: that of a normal with mean and variance of the training targets, or of their frequencies.
     :param others: a linear model and boosting.
     :param quarters: the coverage of the rows with the smallest predictions, of the next ones, and so on.
+    :param better: which of "linear", "boosting" and "trivial" have smaller squared errors of every target, or log
+        losses of labels, by a fiftieth and by more than a standard error.
 
     >>> print(Scores(100, (2.0,), (2.1,), (0.93,), (4.0,), (2.8,)).table(("price",)))
                           this model  no inputs
@@ -62,6 +71,7 @@ class Scores:
     trivial_nlpd: tuple[float, ...]
     others: Others = ()
     quarters: tuple[tuple[float, ...], ...] = ()
+    better: tuple[str, ...] = ()
 
     @classmethod
     def none(cls) -> Self:
@@ -79,7 +89,8 @@ class Scores:
         y, rows = data.y_test, data if of_others is None else of_others
         found = baselines(rows.x_train, rows.y_train, rows.x_test, rows.num_classes)
         others = {name: Other(name, *_measured(of_name, y)) for name, (of_name, _) in found.items()}
-        trivial = others.pop("trivial")
+        trivial, losses = others.pop("trivial"), _losses(predicted, y)
+        better = tuple(name for name, (of_name, _) in found.items() if _is_better(_losses(of_name, y), losses))
         coverage: tuple[float, ...] = ()
         quarters: tuple[tuple[float, ...], ...] = ()
         if not isinstance(predicted, Tensor):
@@ -87,7 +98,8 @@ class Scores:
             inside = ((predicted.icdf(tail) <= y) & (y <= predicted.icdf(1.0 - tail))).double()
             coverage, quarters = _each(inside, y), _by_quarter(inside, y, predicted.mean)
         own = _measured(predicted, y)
-        return cls(len(y), *own, coverage, trivial.error, trivial.nlpd, tuple(others.values()), quarters)
+        known = tuple(others.values())
+        return cls(len(y), *own, coverage, trivial.error, trivial.nlpd, known, quarters, better)
 
     def table(self, names: tuple[str, ...]) -> str:
         """The scores in plain text, by the names of the targets."""
@@ -107,17 +119,29 @@ class Scores:
                 shares = " / ".join(f"{100 * share:.0f}" for share in self.quarters[place])
                 rows.append([f"  by quarter{of}", f"{shares} %", *empty, ""])
         table = ReportTable(["", "this model", *(other.name for other in self.others), self._trivial.name], [rows])
-        better = [
-            _SPOKEN.get(name, name)
-            for name, errors, _ in (*self.others, self._trivial)
-            if all(other < own for other, own in zip(errors, self.error, strict=True))
-        ]
-        verb = "predicts" if len(better) == 1 else "predict"
-        return f"{table}\nnote: {' and '.join(better)} {verb} these rows better" if better else str(table)
+        if not self.better:
+            return str(table)
+        verb, by = "predicts" if len(self.better) == 1 else "predict", "" if self.coverage else ", by log loss"
+        spoken = " and ".join(_SPOKEN.get(name, name) for name in self.better)
+        return f"{table}\nnote: {spoken} {verb} these rows better{by}; {_REMEDIES[self.better[0]]}"
 
     @property
     def _trivial(self) -> Other:
         return Other("no inputs", self.trivial_error, self.trivial_nlpd)
+
+
+def _losses(predicted: Any, y: Tensor) -> Tensor:
+    """The squared errors of targets, or the log losses of labels, (M, T)."""
+    if isinstance(predicted, Tensor):
+        return -predicted.gather(1, y.unsqueeze(1)).clamp_min(_SMALLEST).log()
+    return (predicted.mean - y).square().reshape(len(y), -1)
+
+
+def _is_better(losses: Tensor, own: Tensor) -> bool:
+    """Whether losses (M, T) are smaller for every target, by a fiftieth and by more than a standard error."""
+    gains = own - losses
+    is_large = bool((gains.nanmean(0) > _SMALLEST_GAIN * own.nanmean(0)).all())
+    return is_large and all(is_positive(gain.numpy()) for gain in gains.mT)
 
 
 def _by_quarter(inside: Tensor, y: Tensor, mean: Tensor) -> tuple[tuple[float, ...], ...]:

@@ -65,6 +65,28 @@ def test_fit_reports_the_columns_first_and_the_scores_last(model_file):
     assert places == sorted(places) and "learned in " in printed and "coverage  " in printed
 
 
+def test_fit_tells_how_long_it_will_take_before_it_begins(folder, tmp_path, monkeypatch, capsys):
+    def stop(*arguments, **settings):
+        raise ValueError("the fit has begun")
+
+    monkeypatch.setattr(TableModel, "fit", stop)
+    for name, more in (("a", []), ("b", ["--time-limit", "0.125"])):
+        options = ["--target", "price", "--out", str(tmp_path / f"{name}.pt"), *more]
+        assert main(["fit", str(folder / "houses.csv"), *options]) != 0
+        told = capsys.readouterr().err
+        assert told.index("the fit takes about ") < told.index("the fit has begun")
+
+
+def test_the_time_of_a_table_is_estimated_without_a_fit():
+    table = read(houses(), "price")
+    seconds = TableModel.estimated_seconds(table)
+    assert 0.0 < TableModel.estimated_seconds(table, time_limit=0.1) < seconds
+    colors = read(houses(), "color")
+    assert TableModel.estimated_seconds(colors, kernel="rbf", num_features=16) > 0.0
+    with pytest.raises(ValueError, match="expected a table"):
+        TableModel.estimated_seconds(houses())
+
+
 def test_predictions_in_the_units_of_the_table(folder, model_file, capsys):
     path, _ = model_file
     new = houses()[["color", "id", "area", "rooms"]].assign(more=0)
