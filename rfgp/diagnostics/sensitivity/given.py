@@ -1,4 +1,4 @@
-"""Distributions of inputs as users have them: of this package, scipy.stats, torch.distributions, or in words."""
+"""Distributions of inputs as users have them: of this package, of others by their quantiles, or in words."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..._support import checks
 from .inputs import Empirical, InputDistribution, Normal, Uniform, default_names, normal_nodes
+from .quantile_functions import QuantileFunction, quantile_function
 
 Inputs = Mapping[str, Any] | Sequence[Any]
 """Distributions by the names of the inputs, or in their order, with the names x1, x2, ..."""
@@ -31,17 +32,21 @@ class Quantiles(Empirical):
     The quadrature of 512 nodes holds the variance of long tails. Where quantiles are repeated, the distribution is
     discrete, and 512 quantiles of equal weights stand for it.
 
-    :param quantile: from levels in (0, 1), an array, to values.
+    :param quantile: from levels in (0, 1), an array (n,), to values (n,).
     :param name: how it is printed.
+    :raises ValueError: for quantiles that are not finite.
 
     >>> round(Quantiles(lambda level: 2.0 * level, "twice uniform").mean, 12)
     1.0
     """
 
-    def __init__(self, quantile: Callable[[Any], Any], name: str) -> None:
+    def __init__(self, quantile: QuantileFunction, name: str) -> None:
         self._quantile, self._name = quantile, name
         z, weights = normal_nodes()
         middles = np.asarray(quantile((np.arange(len(z)) + 0.5) / len(z)))
+        if not np.isfinite(middles).all():
+            bad = middles[~np.isfinite(middles)][0]
+            raise ValueError(f"expected finite quantiles of {name}, got {bad:g}; check its parameters")
         if len(np.unique(middles)) < len(middles):
             super().__init__(middles)
         else:
@@ -50,7 +55,7 @@ class Quantiles(Empirical):
 
     def quantile(self, level: Tensor) -> Tensor:
         inside = level.double().cpu().clamp(1e-9, 1.0 - 1e-9).numpy()
-        return torch.as_tensor(np.asarray(self._quantile(inside))).to(level)
+        return torch.as_tensor(np.asarray(self._quantile(inside.ravel())).reshape(inside.shape)).to(level)
 
     def __repr__(self) -> str:
         return self._name
@@ -66,22 +71,56 @@ def _lognormal(log_mean: float, log_sd: float) -> InputDistribution:
     return Quantiles(frozen.ppf, f"LogNormal({log_mean:g}, {log_sd:g})")
 
 
+def _truncated_normal(mean: float, sd: float, low: float, high: float) -> InputDistribution:
+    std = checks.positive("sd", sd)
+    frozen = scipy.stats.truncnorm((low - mean) / std, (high - mean) / std, mean, std)
+    return Quantiles(frozen.ppf, f"TruncNormal({mean:g}, {sd:g}, {low:g}, {high:g})")
+
+
+def _gumbel(mode: float, scale: float) -> InputDistribution:
+    return Quantiles(scipy.stats.gumbel_r(mode, scale).ppf, f"Gumbel({mode:g}, {scale:g})")
+
+
+def _weibull(shape: float, scale: float) -> InputDistribution:
+    return Quantiles(scipy.stats.weibull_min(shape, scale=scale).ppf, f"Weibull({shape:g}, {scale:g})")
+
+
+def _gamma(shape: float, scale: float) -> InputDistribution:
+    return Quantiles(scipy.stats.gamma(shape, scale=scale).ppf, f"Gamma({shape:g}, {scale:g})")
+
+
+def _beta(a: float, b: float) -> InputDistribution:
+    return Quantiles(scipy.stats.beta(a, b).ppf, f"Beta({a:g}, {b:g})")
+
+
+def _log_uniform(low: float, high: float) -> InputDistribution:
+    return Quantiles(scipy.stats.loguniform(low, high).ppf, f"LogUniform({low:g}, {high:g})")
+
+
 _NAMED: dict[str, tuple[tuple[str, ...], Callable[..., InputDistribution]]] = {
     "uniform": (("low", "high"), Uniform),
     "normal": (("mean", "sd"), Normal),
     "lognormal": (("log_mean", "log_sd"), _lognormal),
     "triangular": (("low", "mode", "high"), _triangular),
+    "truncnormal": (("mean", "sd", "low", "high"), _truncated_normal),
+    "gumbel": (("mode", "scale"), _gumbel),
+    "weibull": (("shape", "scale"), _weibull),
+    "gamma": (("shape", "scale"), _gamma),
+    "beta": (("a", "b"), _beta),
+    "loguniform": (("low", "high"), _log_uniform),
 }
 
 
 def distribution(value: Any, name: str = "the input") -> InputDistribution:
     """The distribution of an input, from what describes it.
 
-    In words, it is "uniform(low, high)", "normal(mean, sd)", "lognormal(log_mean, log_sd)" or "triangular(low, mode,
-    high)", also as a mapping such as ``{"distribution": "normal", "mean": 10, "sd": 2}``.
+    In words, it is "uniform(low, high)", "normal(mean, sd)", "lognormal(log_mean, log_sd)", "triangular(low, mode,
+    high)", "truncnormal(mean, sd, low, high)", "gumbel(mode, scale)", "weibull(shape, scale)", "gamma(shape, scale)",
+    "beta(a, b)" or "loguniform(low, high)", also as a mapping such as
+    ``{"distribution": "normal", "mean": 10, "sd": 2}``.
 
-    :param value: an :class:`InputDistribution`, a frozen distribution of scipy.stats, one of torch.distributions with
-        quantiles, a text or a mapping.
+    :param value: an :class:`InputDistribution`, a distribution of scipy.stats, torch.distributions or OpenTURNS, any
+        object with the quantile function of one of these, a text or a mapping.
     :param name: the name of the input, for errors.
     :raises ValueError: for anything else, or wrong parameters.
 
@@ -105,11 +144,9 @@ def distribution(value: Any, name: str = "the input") -> InputDistribution:
                 "name each once"
             )
         return _named(kind, [given[parameter] for parameter in wanted], name)
-    if isinstance(value, torch.distributions.Distribution):
-        return _of_torch(value, name)
-    if callable(getattr(value, "ppf", None)) and hasattr(value, "args"):
-        described = f"{value.dist.name}({', '.join(f'{part:g}' for part in value.args)})"
-        return Quantiles(value.ppf, described)
+    quantile = quantile_function(value, name)
+    if quantile is not None:
+        return Quantiles(quantile, _described(value))
     raise ValueError(f"expected a distribution for {name}, got {type(value).__name__}; {_ADVICE}")
 
 
@@ -150,17 +187,10 @@ def _named(word: str, values: Sequence[Any], name: str) -> InputDistribution:
     return make(*numbers)
 
 
-def _of_torch(value: torch.distributions.Distribution, name: str) -> InputDistribution:
-    if value.batch_shape.numel() != 1 or value.event_shape:
-        raise ValueError(f"expected a distribution of one number for {name}, got a batch or vectors; pass one for each")
-
-    def quantile(level: Any) -> Any:
-        return value.icdf(torch.as_tensor(level).reshape(-1)).detach().double().reshape(np.shape(level)).numpy()
-
-    try:
-        return Quantiles(quantile, str(value))
-    except NotImplementedError:
-        raise ValueError(
-            f"expected a distribution with quantiles for {name}, got {type(value).__name__}, which has none in "
-            "torch.distributions; pass that of scipy.stats"
-        ) from None
+def _described(value: Any) -> str:
+    """How a distribution object is printed: as it prints itself, or by the name of its class."""
+    if hasattr(value, "args") and hasattr(value, "dist"):  # a frozen one of scipy.stats
+        parts = [f"{part:g}" for part in value.args] + [f"{key}={part:g}" for key, part in value.kwds.items()]
+        return f"{value.dist.name}({', '.join(parts)})"
+    printed = str(value)
+    return type(value).__name__ if " object at 0x" in printed else printed

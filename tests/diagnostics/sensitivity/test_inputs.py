@@ -6,11 +6,13 @@ import math
 import re
 
 import gpytorch
+import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
 import torch
 from quadrature import nodes
+from torch import distributions
 
 import rfgp
 from rfgp.diagnostics.sensitivity import Empirical, Estimate, InputDistribution, Normal, Uniform, sobol_indices
@@ -121,6 +123,83 @@ def test_quadrature_holds_the_variance_of_quantiles(known, rtol):
     expected = 1.0 - (known.cdf(high) - known.cdf(low) + (known.pmf(low) if hasattr(known, "pmf") else 0.0))
     square = known.expect(lambda x: (x - known.mean()) ** 2, lb=low, ub=high) / known.var()
     assert share == pytest.approx(expected, abs=2e-3) and of_variance == pytest.approx(1.0 - square, abs=3e-3)
+
+
+class OpenTurnsGumbel:
+    """A stand-in with the method by which a distribution of OpenTURNS has quantiles: rows (n, 1) for levels (n,)."""
+
+    def computeQuantile(self, levels):
+        return 0.4 - 0.1 * np.log(-np.log(np.asarray(levels)))[:, None]
+
+    def __repr__(self):
+        return "Gumbel(beta = 0.1, gamma = 0.4)"
+
+
+NEW_NORMAL = scipy.stats.Normal(mu=0.5, sigma=0.2)
+RUNS = np.random.default_rng(0).random(40)
+HISTOGRAM = scipy.stats.rv_histogram(np.histogram(RUNS, 5))
+DENSITY = scipy.stats.gaussian_kde(RUNS)
+DENSITY_QUANTILE = np.vectorize(
+    lambda level: scipy.optimize.brentq(lambda x: DENSITY.integrate_box_1d(-np.inf, x) - level, -2.0, 3.0)
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (NEW_NORMAL, scipy.stats.norm(0.5, 0.2).ppf),
+        (scipy.stats.truncate(NEW_NORMAL, 0, 1), scipy.stats.truncnorm(-2.5, 2.5, 0.5, 0.2).ppf),
+        (scipy.stats.make_distribution(scipy.stats.norm)() * 0.1 + 0.5, scipy.stats.norm(0.5, 0.1).ppf),
+        (scipy.stats.norm, scipy.stats.norm().ppf),
+        (HISTOGRAM, HISTOGRAM.ppf),
+        (DENSITY, DENSITY_QUANTILE),
+        (OpenTurnsGumbel(), scipy.stats.gumbel_r(0.4, 0.1).ppf),
+        (distributions.Laplace(0.4, 0.1), scipy.stats.laplace(0.4, 0.1).ppf),
+        (distributions.Gamma(5.0, 1e4), scipy.stats.gamma(5, scale=1e-4).ppf),
+        (distributions.Beta(2.0, 3.0), scipy.stats.beta(2, 3).ppf),
+        (distributions.Beta(1000.0, 3000.0), scipy.stats.beta(1000, 3000).ppf),
+        (distributions.Beta(0.5, 0.5), scipy.stats.beta(0.5, 0.5).ppf),
+        (distributions.FisherSnedecor(4.0, 9.0), scipy.stats.f(4, 9).ppf),
+        (distributions.StudentT(3.0, 1e5, 0.1), scipy.stats.t(3, 1e5, 0.1).ppf),
+        (distributions.StudentT(1.0), scipy.stats.t(1).ppf),
+        ("gumbel(.4, .1)", scipy.stats.gumbel_r(0.4, 0.1).ppf),
+        ("truncnormal(.5, .2, 0, inf)", scipy.stats.truncnorm(-2.5, np.inf, 0.5, 0.2).ppf),
+        ("weibull(2, .5)", scipy.stats.weibull_min(2, scale=0.5).ppf),
+        ("gamma(5, .1)", scipy.stats.gamma(5, scale=0.1).ppf),
+        ("beta(2, 3)", scipy.stats.beta(2, 3).ppf),
+        ("loguniform(.1, 10)", scipy.stats.loguniform(0.1, 10).ppf),
+        ({"distribution": "gumbel", "mode": 0.4, "scale": 0.1}, scipy.stats.gumbel_r(0.4, 0.1).ppf),
+    ],
+    ids=str,
+)
+@pytest.mark.every_case
+def test_quantiles_are_those_of_the_distribution(given, expected):
+    found, level = distribution(given), torch.tensor([[1e-4, 0.01, 0.2], [0.5, 0.9, 0.999]])
+    values = torch.as_tensor(expected(level.numpy()))
+    torch.testing.assert_close(found.quantile(level), values, rtol=3e-6, atol=1e-7 * values.std().item())
+    assert " object at " not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (scipy.stats.Normal, "expected a distribution for load, got the class Normal; make one by its parameters"),
+        (scipy.stats.beta, "expected a distribution of one number for load, got beta_gen, whose ppf raises TypeError"),
+        (scipy.stats.norm([0.0, 1.0]), "whose ppf has 2 values for one; pass a distribution for each input"),
+        (scipy.stats.Normal(mu=[0.0, 1.0], sigma=1.0), "whose icdf has 2 values for one"),
+        (scipy.stats.gaussian_kde(np.arange(40.0).reshape(2, 20) % 7), "whose integrate_box_1d raises ValueError"),
+        (distributions.Beta(torch.ones(3), 1.0), "got Beta, whose log_prob has 3 values for one"),
+        (distributions.Dirichlet(torch.ones(2)), "got Dirichlet, whose log_prob raises ValueError"),
+        (distributions.Poisson(3.0), "expected a distribution with quantiles for load, got the discrete Poisson"),
+        (distributions.VonMises(0.0, 1.0), "expected a density of total one for load, got VonMises"),
+        ("gumbel(.4, -1)", r"expected finite quantiles of Gumbel\(0.4, -1\), got nan; check its parameters"),
+        ("truncnorm(.5, .2, 0, 1)", "got 'truncnorm'; did you mean 'truncnormal'?"),
+        (np.ones(3), "expected a distribution for load, got ndarray; such as"),
+    ],
+)
+def test_what_has_no_quantiles_of_one_number_is_refused(given, message):
+    with pytest.raises(ValueError, match=rf"^(?=expected ).*{message}"):
+        distribution(given, "load")
 
 
 def test_waves_of_a_discrete_distribution_are_sums():
