@@ -21,6 +21,9 @@ REFUSED = {
     r"\bwide models?\b": "feature model",
     r"\btakes kernels\b": "accepts kernels",
     r"\bis lost: ": "name the method that wins",
+    r"\bby other hands\b": "by other code",
+    r"\bfree of bias\b": "unbiased",
+    r"\bwhat features lose\b": "the error of the features",
 }
 """Patterns, in small letters, and what to say."""
 
