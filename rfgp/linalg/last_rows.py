@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .._support.threads import one_thread
 from .cholesky_factor import NoFactorError
 from .prediction_errors import normal_log_density, prediction_errors, student_log_density
 from .stationary import Profile, stationary_matrix
@@ -240,7 +241,8 @@ def _each(rows: _SomeRows, groups: RowGroups, has_gradients: bool) -> list[tuple
     def solve(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Solved]:
         return part[0], _taken(rows, part[0]).solve(part[1], has_gradients)
 
-    with ThreadPoolExecutor(torch.get_num_threads()) as pool:
+    count = torch.get_num_threads()
+    with one_thread(), ThreadPoolExecutor(count) as pool:  # else each has as many of PyTorch, which wait and take cores
         return list(pool.map(solve, groups.parts))
 
 

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 import torch
 from torch import Tensor
 
+from .._support.threads import one_thread
 from ..data.batches import Batch
 from .partitions import Partition, rows_of
 from .reducer import Gradients, Reducer
-from .tasks import errors_of, one_thread, pickled, results
+from .tasks import errors_of, pickled, results
 
 if TYPE_CHECKING:
     from ..models.weight_space.conditioning import FeatureSummation

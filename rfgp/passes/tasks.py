@@ -9,8 +9,6 @@ from concurrent.futures import BrokenExecutor, Executor, Future
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from .._support import checks
 
 _WORKERS = 32
@@ -45,20 +43,6 @@ def pickled(value: Any, name: str) -> bytes:
             f"expected something that can be pickled for {name}, got {type(value).__name__}: {error}; define classes "
             "and functions in a module, under their own names"
         ) from error
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread for all products, so that workers do not share cores, and sums do not depend on thread counts."""
-    before = torch.get_num_threads()
-    if before == 1:
-        yield
-        return
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _next(waiting: deque[tuple[str, Future[Any]]]) -> Any:

@@ -6,11 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy
 import torch
 from numpy.typing import NDArray
-from scipy.interpolate import PchipInterpolator
-from scipy.optimize import elementwise
-from scipy.special import expit, ndtr, ndtri
 
 Values = NDArray[np.float64]
 QuantileFunction = Callable[[Values], Values]
@@ -122,7 +120,9 @@ def _inverted(below: QuantileFunction, low: float, high: float) -> QuantileFunct
         with np.errstate(over="ignore"):
             return below(np.clip(np.sinh(t), *inside)) - level
 
-    found = elementwise.find_root(excess, (np.full_like(z, start), np.full_like(z, end)), args=(ndtr(z),))
+    found = scipy.optimize.elementwise.find_root(
+        excess, (np.full_like(z, start), np.full_like(z, end)), args=(scipy.special.ndtr(z),)
+    )
     return _table(z, np.sinh(found.x))
 
 
@@ -149,14 +149,14 @@ def _integrated(log_density: QuantileFunction, value: Any, name: str) -> Quantil
             f"expected a density of total one for {name}, got {type(value).__name__}, whose sum over {_COARSE:,} parts "
             f"is {total:.9g}; pass the distribution of scipy.stats"
         )
-    is_tail = np.minimum(coarse.cumsum(), coarse[::-1].cumsum()[::-1]) < ndtr(-_END)
+    is_tail = np.minimum(coarse.cumsum(), coarse[::-1].cumsum()[::-1]) < scipy.special.ndtr(-_END)
     first, last = np.flatnonzero(~is_tail)[[0, -1]]
     edges = np.linspace(edges[first], edges[last + 1], _FINE + 1)
     fine = masses(edges)
     below = coarse[:first].sum() + fine.cumsum()[:-1]
     above = coarse[last + 1 :].sum() + fine[::-1].cumsum()[::-1][1:]
     total = float(below[-1] + above[-1])
-    z = np.where(below < 0.5 * total, ndtri(below / total), -ndtri(above / total))
+    z = np.where(below < 0.5 * total, scipy.special.ndtri(below / total), -scipy.special.ndtri(above / total))
     kept = np.flatnonzero(np.isfinite(z))
     kept = kept[np.diff(z[kept], prepend=-np.inf) > 0]
     return _table(z[kept], _spread(edges[1:-1], low, high, mean, scale)[0][kept])
@@ -165,7 +165,8 @@ def _integrated(log_density: QuantileFunction, value: Any, name: str) -> Quantil
 def _spread(t: Values, low: float, high: float, mean: float, scale: float) -> tuple[Values, Values]:
     """Values that a real variable t spreads over the support, and the logarithms of their slopes."""
     if np.isfinite(low + high):
-        return low + (high - low) * expit(t), np.log(high - low) - np.logaddexp(0.0, t) - np.logaddexp(0.0, -t)
+        log_slope = np.log(high - low) - np.logaddexp(0.0, t) - np.logaddexp(0.0, -t)
+        return low + (high - low) * scipy.special.expit(t), log_slope
     if np.isfinite(low):
         return low + (mean - low) * np.exp(t), np.log(mean - low) + t
     return mean + scale * np.sinh(t), np.log(scale) + np.log(np.cosh(t))
@@ -173,5 +174,5 @@ def _spread(t: Values, low: float, high: float, mean: float, scale: float) -> tu
 
 def _table(z: Values, x: Values) -> QuantileFunction:
     """The monotone cubic interpolation of values at quantiles of a standard normal variable."""
-    curve = PchipInterpolator(z, x)
-    return lambda level: curve(np.clip(ndtri(level), z[0], z[-1]))
+    curve = scipy.interpolate.PchipInterpolator(z, x)
+    return lambda level: curve(np.clip(scipy.special.ndtri(level), z[0], z[-1]))

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..._support import checks
 from ..._support.ranks import Ranks
+from ..._support.threads import one_thread
 from ...approximation.maps import drawn_maps
 from ...data.batches import Batch, Batches, batches, joined
 from ...inference import GramStatistics
@@ -29,7 +30,7 @@ from ...passes.local import LocalReducer
 from ...passes.partitions import Partition, Partitions
 from ...passes.ranks import RankReducer
 from ...passes.reducer import Reducer, without_gradients
-from ...passes.tasks import one_thread, pickled, results
+from ...passes.tasks import pickled, results
 from ..impropriety import SomeRows
 from .checks import check_statistics
 from .conditioned import summed_state

@@ -170,7 +170,7 @@ DENSITY_QUANTILE = np.vectorize(
         ("loguniform(.1, 10)", scipy.stats.loguniform(0.1, 10).ppf),
         ({"distribution": "gumbel", "mode": 0.4, "scale": 0.1}, scipy.stats.gumbel_r(0.4, 0.1).ppf),
     ],
-    ids=str,
+    ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
 @pytest.mark.every_case
 def test_quantiles_are_those_of_the_distribution(given, expected):
