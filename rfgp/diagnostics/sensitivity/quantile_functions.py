@@ -112,6 +112,8 @@ def _support(value: Any) -> tuple[float, float]:
 
 def _inverted(below: QuantileFunction, low: float, high: float) -> QuantileFunction:
     """The quantile function, by the roots of a distribution function at the knots of a table."""
+    from scipy.optimize import elementwise
+
     z = np.linspace(-_END, _END, _KNOTS)
     inside = np.nextafter(np.array([low, high]), np.array([np.inf, -np.inf]))
     start, end = np.clip(np.arcsinh(inside), -_LARGEST, _LARGEST)
@@ -120,9 +122,7 @@ def _inverted(below: QuantileFunction, low: float, high: float) -> QuantileFunct
         with np.errstate(over="ignore"):
             return below(np.clip(np.sinh(t), *inside)) - level
 
-    found = scipy.optimize.elementwise.find_root(
-        excess, (np.full_like(z, start), np.full_like(z, end)), args=(scipy.special.ndtr(z),)
-    )
+    found = elementwise.find_root(excess, (np.full_like(z, start), np.full_like(z, end)), args=(scipy.special.ndtr(z),))
     return _table(z, np.sinh(found.x))
 
 
