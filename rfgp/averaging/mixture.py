@@ -131,10 +131,13 @@ class Residuals(NamedTuple):
     log_slope: Tensor
 
     def log_density(self, tail: Tail) -> Tensor:
-        """The log densities (M, T) in the units of the targets, each draw with the same weight."""
+        """The log densities (M, T) in the units of the targets, each draw with the same weight.
+
+        They are minus infinity where a residual is infinite, whatever the derivative is there.
+        """
         logs = tail.log_density(self.standard) - self.log_std
         mixed = logs.logsumexp(0) - math.log(len(logs)) if len(logs) > 1 else logs[0]
-        return mixed + self.log_slope
+        return torch.where(self.standard[0].isinf(), -math.inf, mixed + self.log_slope)
 
     def cdf(self, tail: Tail) -> Tensor:
         """The probabilities (M, T) of smaller targets."""

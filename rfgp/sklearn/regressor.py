@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import MultiOutputMixin, RegressorMixin, clone
 from sklearn.metrics import r2_score
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_consistent_length, check_is_fitted
+from sklearn.utils.validation import check_array, check_consistent_length, check_is_fitted
 from torch import Tensor
 
 from .._support import checks
@@ -56,6 +56,7 @@ _TIMES_OF_GAPS = 4.0
 """As many times what the noise of rows with gaps takes has to be left."""
 _FEWEST_ROWS = 10
 """Of so many rows scales are known."""
+_TARGET_CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
 _EDGE = 1e-12
 _SMALLEST_NOISE = 1e-6
 """The smallest noise variance, in variances of the target."""
@@ -505,7 +506,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
         :param y: observations (N,) or (N, T), where NaN is missing.
         :returns: log densities of the same shape, NaN of missing observations.
-        :raises ValueError: for observations of another shape.
+        :raises ValueError: for observations of another shape, infinite ones, and words.
 
         >>> import numpy
         >>> x = numpy.linspace(0.0, 6.0, 100)[:, None]
@@ -513,7 +514,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         >>> bool(model.log_density(x, numpy.sin(x[:, 0])).min() > model.log_density(x[:1], [1.0])[0])
         True
         """
-        x, targets = self._inputs(X), np.asarray(y, dtype=np.float64)
+        check_numbers(y)
+        x, targets = self._inputs(X), check_array(y, **_TARGET_CHECKS, input_name="y")
         shape = (len(x),) if self._num_target_axes == 1 else (len(x), self.y_scaler_.n_features_in_)
         if targets.shape != shape:
             raise ValueError(f"expected y of shape {shape}, got {targets.shape}; pass one observation for each mean")
@@ -616,8 +618,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         self, X: ArrayLike, y: ArrayLike, sample_weight: Any, is_first: bool
     ) -> tuple[Floats, Floats, Floats | None]:
         """Inputs (N, d), targets (N,) or (N, T), and weights, checked."""
-        target_checks = {"dtype": np.float64, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
-        separately = {"dtype": np.float64, "order": "C"}, target_checks
+        separately = {"dtype": np.float64, "order": "C"}, _TARGET_CHECKS
         check_numbers(y)
         inputs, targets = self._validated(X, y, is_first=is_first, validate_separately=separately)
         check_consistent_length(inputs, targets)

@@ -184,6 +184,7 @@ def test_mixtures_have_the_moments_and_quantiles_of_their_density(model):
     second = (densities * (grid.unsqueeze(-1) - first).square()).sum(0) * step
     torch.testing.assert_close(found.mean, first, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(found.variance, second, rtol=2e-2, atol=1e-4)
+    assert all(found.log_prob(torch.full((NEW,), end)).eq(-math.inf).all() for end in (-math.inf, math.inf))
     for level in (0.025, 0.5, 0.9):
         quantile = found.icdf(level)
         torch.testing.assert_close(found.cdf(quantile), torch.full((NEW,), level, dtype=torch.float64))

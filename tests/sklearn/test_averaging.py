@@ -94,6 +94,9 @@ def test_log_densities_are_derivatives_of_the_levels_of_quantiles(model, several
     assert np.isnan(missing[:, 0]).all() and np.isfinite(missing[:, 1]).all()
     with pytest.raises(ValueError, match="expected y of shape"):
         model.log_density(X[ROWS:], Y[:2])
+    for value, message in ((np.inf, "infinity"), ("a", "expected numbers for y, got 'a'")):
+        with pytest.raises(ValueError, match=message):
+            model.log_density(X[:1], [value])
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
