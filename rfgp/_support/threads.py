@@ -7,6 +7,9 @@ from contextlib import contextmanager
 
 import torch
 
+_outer: list[int] = []
+"""How many threads PyTorch had before :func:`one_thread`, while that holds."""
+
 
 @contextmanager
 def one_thread() -> Iterator[None]:
@@ -16,7 +19,14 @@ def one_thread() -> Iterator[None]:
         yield
         return
     torch.set_num_threads(1)
+    _outer.append(before)
     try:
         yield
     finally:
+        _outer.pop()
         torch.set_num_threads(before)
+
+
+def num_workers() -> int:
+    """Threads for workers of our own: as many as PyTorch has, or had before :func:`one_thread`."""
+    return _outer[-1] if _outer else torch.get_num_threads()

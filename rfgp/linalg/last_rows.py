@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from .._support.threads import one_thread
+from .._support.threads import num_workers, one_thread
 from .cholesky_factor import NoFactorError
 from .prediction_errors import normal_log_density, prediction_errors, student_log_density
 from .stationary import Profile, stationary_matrix
@@ -241,8 +241,7 @@ def _each(rows: _SomeRows, groups: RowGroups, has_gradients: bool) -> list[tuple
     def solve(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Solved]:
         return part[0], _taken(rows, part[0]).solve(part[1], has_gradients)
 
-    count = torch.get_num_threads()
-    with one_thread(), ThreadPoolExecutor(count) as pool:  # else each has as many of PyTorch, which wait and take cores
+    with one_thread(), ThreadPoolExecutor(num_workers()) as pool:  # else each has as many of PyTorch, which wait and take cores
         return list(pool.map(solve, groups.parts))
 
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .._support import checks
+from .._support.threads import num_workers
 
 _FEW_COLUMNS, _FEW_DIMENSIONS, _MANY_ROWS, _LEAF = 12, 9.0, 100_000, 32
 """Up to so many columns a tree finds near rows faster than all distances do, and up to so many dimensions of more rows;
@@ -68,7 +69,7 @@ class NearestRows:
         if not bool(points.square().sum(-1).isfinite().all()):
             raise checks.overflow(points)
         if self._has_few_columns:
-            found = self.tree.query(points.numpy(), count, eps=slack, workers=torch.get_num_threads())[1]
+            found = self.tree.query(points.numpy(), count, eps=slack, workers=num_workers())[1]
             return torch.from_numpy(found).reshape(len(points), count)
         rows, half = self._rounded
         others = (points - self.points.mean(0)).float()

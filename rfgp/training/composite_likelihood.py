@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from typing import ClassVar
 
 import torch
@@ -11,7 +13,8 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .._support import checks
-from ..linalg.last_rows import RowGroups, Rows, log_densities, log_density
+from .._support.threads import one_thread
+from ..linalg.last_rows import RowGroups, Rows, is_compiled, log_densities, log_density
 from .moments import DataMoments
 from .objectives import Objective
 from .parts import Parts, parts_of
@@ -159,6 +162,13 @@ class CompositeLikelihood(Objective):
             return None
         some = self.groups[: max(1, _TRIAL_ROWS // size)]
         return some[:, :most] if self.targets is None else some
+
+    @contextmanager
+    def many_evaluations(self) -> Iterator[None]:
+        """One thread of PyTorch beside those of the compiled library: between evaluations its others wait on cores."""
+        last = self._last_rows(self.groups)
+        with one_thread() if last is not None and is_compiled(last[0].points) else nullcontext():
+            yield
 
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         """The composite log likelihood of these groups, or of all, whose gradient is found part by part of them."""

@@ -127,6 +127,11 @@ class Objective(abc.ABC):
         """Called when the features are others."""
         return None
 
+    @contextmanager
+    def many_evaluations(self) -> Iterator[None]:
+        """What holds while it is evaluated many times."""
+        yield
+
     @abc.abstractmethod
     def evidence(self, rows: Tensor | None = None) -> Tensor:
         """The log evidence of these rows, or of all; differentiable."""

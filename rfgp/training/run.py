@@ -97,11 +97,12 @@ class Maximization:
 
         is_late = not self.deadline.allows(self.seconds)
         self.deadline = self.deadline.or_shortly(self.seconds)
-        if self.deadline.is_set:
-            self.rows = self._affordable_rows(_FIRST_OF_LATE if is_late else _FIRST_ROWS)
-        starts, used = self._starts(evaluate)
-        self.maximizers.append(self._maximizer(evaluate, self.limit - used, self.deadline))
-        ascent = self.maximizers[-1].run(*starts)
+        with self.objective.many_evaluations():
+            if self.deadline.is_set:
+                self.rows = self._affordable_rows(_FIRST_OF_LATE if is_late else _FIRST_ROWS)
+            starts, used = self._starts(evaluate)
+            self.maximizers.append(self._maximizer(evaluate, self.limit - used, self.deadline))
+            ascent = self.maximizers[-1].run(*starts)
         self.assign(ascent.point)
         ascent.evaluations += used
         return ascent

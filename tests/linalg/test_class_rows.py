@@ -114,18 +114,6 @@ def test_predictions_are_those_of_groups():
     assert predictions(rows, rows.points[:0], groups.numbers[:0, :-1])[0].shape == (0, 5)
 
 
-def test_results_have_the_same_bits_for_any_number_of_threads():
-    rows, groups, parts = data(size=9, count=200)
-    results, threads = [], torch.get_num_threads()
-    for number in (1, 2, 3):
-        torch.set_num_threads(number)
-        value = last_rows.log_density(rows, groups)
-        results.append([value.detach(), *torch.autograd.grad(value, parts, retain_graph=True)])
-    torch.set_num_threads(threads)
-    for other in results[1:]:
-        assert all(torch.equal(one, two) for one, two in zip(results[0], other, strict=True))
-
-
 @pytest.mark.parametrize("has_gradients", (False, True))
 @pytest.mark.parametrize("noise", ((-0.7, -0.5), (-4.0, 0.5)))
 def test_covariances_that_are_not_positive_definite_are_refused(has_gradients, noise):

@@ -386,3 +386,22 @@ def test_rows_with_a_twin_are_no_targets_unless_all_rows_are_repeated():
     repeated = NearRows(x[:30].repeat(2, 1))
     groups = repeated.groups(kernel, torch.arange(60), 4)
     assert repeated.without_twins(groups) is groups
+
+
+@pytest.mark.parametrize("has_classes", (False, True))
+def test_parameters_have_the_same_bits_for_any_number_of_threads(has_classes):
+    torch.manual_seed(0)
+    x = torch.randn(400, 3)
+    y = (x[:, 0].sin() > 0.0).long() if has_classes else x[:, 0].sin() + 0.1 * torch.randn(400)
+    found, threads = [], torch.get_num_threads()
+    for number in (1, 2, 3):
+        torch.set_num_threads(number)
+        likelihood = DirichletClassificationLikelihood(num_classes=2) if has_classes else GaussianLikelihood()
+        kernel = rfgp.approximate(ScaleKernel(RBFKernel(ard_num_dims=3)), num_features=16, input_dim=3, seed=0)
+        model = rfgp.WeightSpaceGP(kernel, likelihood)
+        rfgp.fit(model, x, y, strategy=ParametersAlone(), max_evaluations=8)
+        assert torch.get_num_threads() == number
+        found.append([parameter.detach().clone() for parameter in model.parameters()])
+    torch.set_num_threads(threads)
+    for other in found[1:]:
+        assert all(torch.equal(one, two) for one, two in zip(found[0], other, strict=True))
