@@ -241,7 +241,8 @@ def _each(rows: _SomeRows, groups: RowGroups, has_gradients: bool) -> list[tuple
     def solve(part: tuple[Tensor, Tensor]) -> tuple[Tensor, Solved]:
         return part[0], _taken(rows, part[0]).solve(part[1], has_gradients)
 
-    with one_thread(), ThreadPoolExecutor(num_workers()) as pool:  # else each has as many of PyTorch, which wait and take cores
+    # One thread of PyTorch in each worker: else each has as many, which wait and take cores.
+    with one_thread(), ThreadPoolExecutor(num_workers()) as pool:
         return list(pool.map(solve, groups.parts))
 
 
