@@ -142,10 +142,7 @@ class TableModel(torch.nn.Module):
         :raises ValueError: for bad parameters, a table without a target, too few rows, or equal names of columns.
         :raises ImportError: without scikit-learn.
         """
-        checks.instance("table", table, Table, "a table", "read it with rfgp.study.tables.read")
-        began = time.perf_counter()
-        test_share = min(checks.share("test_share", test_share), _MOST_TESTED / max(1, len(table.x)))
-        _prediction_names(table.target_names, table.class_names, table.learned.index)
+        began, test_share = time.perf_counter(), _checked_share(table, test_share)
         deadline = _deadline(time_limit)
         trials = Trials(deadline.share(_SHARE_OF_TRIALS))
         with phases(_PHASES, verbose) as bar:
@@ -223,10 +220,7 @@ class TableModel(torch.nn.Module):
         >>> TableModel.estimated_seconds(rfgp.study.tables.read(frame, target="tide")) > 0.0
         True
         """
-        checks.instance("table", table, Table, "a table", "read it with rfgp.study.tables.read")
-        test_share = min(checks.share("test_share", test_share), _MOST_TESTED / max(1, len(table.x)))
-        _prediction_names(table.target_names, table.class_names, table.learned.index)
-        data, deadline = table.split(test_share, seed), _deadline(time_limit)
+        data, deadline = table.split(_checked_share(table, test_share), seed), _deadline(time_limit)
         estimator = _estimator(data, kernel, num_features, time_limit, seed)
         averages = _averages(estimator, table, data)
         x, y = torch.cat([data.x_train, data.x_test]), torch.cat([data.y_train, data.y_test])
@@ -345,6 +339,14 @@ class TableModel(torch.nn.Module):
                 f"expected a model of a table in {os.fspath(path)!r}, got a {type(model).__name__}; use rfgp.load"
             )
         return model
+
+
+def _checked_share(table: Table, test_share: float) -> float:
+    """The share of the rows that is held out, or a ValueError for what cannot be learned from."""
+    checks.instance("table", table, Table, "a table", "read it with rfgp.study.tables.read")
+    share = min(checks.share("test_share", test_share), _MOST_TESTED / max(1, len(table.x)))
+    _prediction_names(table.target_names, table.class_names, table.learned.index)
+    return share
 
 
 def _deadline(time_limit: float | None) -> Deadline:
