@@ -220,7 +220,8 @@ class TableModel(torch.nn.Module):
         >>> TableModel.estimated_seconds(rfgp.study.tables.read(frame, target="tide")) > 0.0
         True
         """
-        data, deadline = table.split(_checked_share(table, test_share), seed), _deadline(time_limit)
+        test_share = _checked_share(table, test_share)
+        data, deadline = table.split(test_share, seed), _deadline(time_limit)
         estimator = _estimator(data, kernel, num_features, time_limit, seed)
         averages = _averages(estimator, table, data)
         x, y = torch.cat([data.x_train, data.x_test]), torch.cat([data.y_train, data.y_test])
