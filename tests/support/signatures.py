@@ -422,6 +422,7 @@ SIGNATURES = [
     line(kernels.LinearMap, train_inputs=OF_ANY_WIDTH, rank=count(2, most=3)),
     line(kernels.KumaraswamyWarp, train_inputs=OF_ANY_WIDTH),
     line(kernels.SinhArcsinhWarp, train_inputs=OF_ANY_WIDTH),
+    line(kernels.SphericalCoordinates, latitude=count(0, least=0), longitude=count(1, least=0)),
     # Feature maps
     line(features.RandomFourier, spectrum=instance(features.Gaussian(), features.Spectrum), structure=STRUCTURE),
     line(features.ProductSketch, weights=word("rademacher")),
