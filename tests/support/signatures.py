@@ -136,6 +136,7 @@ EXACT_KERNELS = [
 ]
 
 GP = models.WeightSpaceGP(rbf(), GaussianLikelihood(), keep_data=True).condition(X, Y)
+GP_OF_SUM = models.WeightSpaceGP(rbf() + rbf(), GaussianLikelihood()).condition(X, Y)
 FIXED = models.WeightSpaceGP(rbf(), FixedNoiseGaussianLikelihood(Y + 1.0)).condition(X, Y, Y + 1.0)
 CLASSIFIER = models.WeightSpaceGP(rbf(), DIRICHLET).condition(X, CLASSES)
 FIELD = models.WeightSpaceGP(CURL, GaussianLikelihood()).condition(X, X)
@@ -628,6 +629,7 @@ SIGNATURES = [
         )
         for method in (model.condition, model.update)
     ),
+    line(GP_OF_SUM.component_posterior),
     *(line(model.posterior) for model in (GP, FIXED, CLASSIFIER, FIELD, LAPLACE, LOCAL, VARIATIONAL)),
     *(line(model.sample_functions) for model in (GP, FIXED, CLASSIFIER, FIELD)),
     line(
