@@ -108,3 +108,18 @@ def test_what_has_no_components_is_refused(make, told):
     model = make()
     with pytest.raises(ValueError, match=told):
         model.component_posterior(rows()[0])
+
+
+def test_what_landmarks_of_a_term_lack_is_added_to_that_term():
+    x, y = rows()
+    smooth, rough = ScaleKernel(RBFKernel()).double(), ScaleKernel(MaternKernel(nu=0.5)).double()
+    parts = [rfgp.approximate(part, 12, method="landmarks", train_inputs=x, seed=0) for part in (smooth, rough)]
+    likelihood = GaussianLikelihood().double()
+    likelihood.noise = NOISE
+    model, new = rfgp.WeightSpaceGP(parts[0] + parts[1], likelihood).condition(x, y), rows(80)[0][60:]
+    with torch.no_grad():
+        found = model.component_posterior(new)
+        means, covariance = dense(model, new)
+        torch.testing.assert_close(found.mean, means, rtol=0.0, atol=1e-8)
+        torch.testing.assert_close(found.covariance_matrix.reshape(covariance.shape), covariance, rtol=0.0, atol=1e-8)
+        assert float(model.covar_module.residual_variance(new).max()) > 0.1
