@@ -602,7 +602,8 @@ def wrapped_kernels():
     """Input transforms, observations, learned landmarks, registered compositions, lazily built and batched kernels."""
     x, y, xs = rows()
     torch.manual_seed(0)
-    for transform in (kernels.LinearMap(x), kernels.KumaraswamyWarp(x), kernels.SinhArcsinhWarp(x)):
+    learned = (kernels.LinearMap(x), kernels.KumaraswamyWarp(x), kernels.SinhArcsinhWarp(x))
+    for transform in (*learned, kernels.SphericalCoordinates()):
         made = kernels.InputTransformKernel(RBFKernel(), transform)
         for method in ("landmarks", "fourier"):
             kernel = rfgp.approximate(made, 12, method=method, train_inputs=x, seed=0)

@@ -16,6 +16,7 @@ from .optical import OpticalKernel
 from .orthogonal_additive import OrthogonalAdditiveKernel
 from .skewed_chi2 import SkewedChiSquaredKernel
 from .spectral_density import SpectralDensityKernel
+from .spherical_coordinates import SphericalCoordinates
 from .stationary import StationaryKernel
 from .task_covariance import ConstantCovariance, GraphLaplacianCovariance
 
@@ -41,5 +42,6 @@ __all__ = [
     "SinhArcsinhWarp",
     "SkewedChiSquaredKernel",
     "SpectralDensityKernel",
+    "SphericalCoordinates",
     "StationaryKernel",
 ]

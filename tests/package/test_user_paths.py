@@ -350,7 +350,8 @@ def a_density_of_ones_own():
 
 def transformed_inputs():
     x, _ = rows()
-    for transform in (kernels.LinearMap(x), kernels.KumaraswamyWarp(x), kernels.SinhArcsinhWarp(x)):
+    learned = (kernels.LinearMap(x), kernels.KumaraswamyWarp(x), kernels.SinhArcsinhWarp(x))
+    for transform in (*learned, kernels.SphericalCoordinates(latitude=1, longitude=0)):
         made = kernels.InputTransformKernel(RBFKernel(), transform)
         rfgp.approximate(made, WIDTH, train_inputs=x, seed=0).features(x)
     assert kernels.OrthogonalAdditiveKernel(x.shape[-1])(x).shape == (len(x), len(x))

@@ -136,6 +136,7 @@ EXACT_KERNELS = [
 ]
 
 GP = models.WeightSpaceGP(rbf(), GaussianLikelihood(), keep_data=True).condition(X, Y)
+GP_OF_SUM = models.WeightSpaceGP(rbf() + rbf(), GaussianLikelihood()).condition(X, Y)
 FIXED = models.WeightSpaceGP(rbf(), FixedNoiseGaussianLikelihood(Y + 1.0)).condition(X, Y, Y + 1.0)
 CLASSIFIER = models.WeightSpaceGP(rbf(), DIRICHLET).condition(X, CLASSES)
 FIELD = models.WeightSpaceGP(CURL, GaussianLikelihood()).condition(X, X)
@@ -422,6 +423,7 @@ SIGNATURES = [
     line(kernels.LinearMap, train_inputs=OF_ANY_WIDTH, rank=count(2, most=3)),
     line(kernels.KumaraswamyWarp, train_inputs=OF_ANY_WIDTH),
     line(kernels.SinhArcsinhWarp, train_inputs=OF_ANY_WIDTH),
+    line(kernels.SphericalCoordinates, latitude=count(0, least=0), longitude=count(1, least=0)),
     # Feature maps
     line(features.RandomFourier, spectrum=instance(features.Gaussian(), features.Spectrum), structure=STRUCTURE),
     line(features.ProductSketch, weights=word("rademacher")),
@@ -627,6 +629,7 @@ SIGNATURES = [
         )
         for method in (model.condition, model.update)
     ),
+    line(GP_OF_SUM.component_posterior),
     *(line(model.posterior) for model in (GP, FIXED, CLASSIFIER, FIELD, LAPLACE, LOCAL, VARIATIONAL)),
     *(line(model.sample_functions) for model in (GP, FIXED, CLASSIFIER, FIELD)),
     line(

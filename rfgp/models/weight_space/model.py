@@ -33,12 +33,12 @@ from ...inference.sums.grid_statistics import PlainFeatures, grid_of
 from ...inference.sums.mean_basis import check_mean, check_output_mean
 from ...inference.sums.sufficient_statistics import SufficientStatistics
 from ...inference.sums.training_residual import RESIDUALS, TrainingResidual
-from ...likelihoods import ComplexNormal, MultivariateNormal
+from ...likelihoods import ComplexNormal, MultitaskMultivariateNormal, MultivariateNormal
 from ...linalg.frequency_grid import FrequencyGrid
 from ..function_samples import FunctionSamples
 from ..model_lock import ModelLock, alone, together
 from ..record import WeightsCode
-from . import changes, conditioned, leave_out, predictor
+from . import changes, components, conditioned, leave_out, predictor
 from .checks import check_parts
 from .conditioned import Conditioned
 from .conditioning import statistics_given, sums_of_data
@@ -333,6 +333,33 @@ class WeightSpaceGP(gpytorch.Module):
         """
         x = checks.columns(x)
         return predictor.posterior(self, x, operator)
+
+    @alone
+    def component_posterior(self, x: Tensor) -> MultitaskMultivariateNormal:
+        r"""The joint posterior of the terms of a sum of kernels, such as trend and season, at inputs.
+
+        .. math:: f = m + \sum_i f_i, \qquad E f_i = \Phi_i B^{-1}_{i \cdot} \Phi^\top S^{-1} r, \qquad
+            \mathrm{Cov}(f_i, f_j) = \Phi_i (B^{-1})_{ij} \Phi_j^\top
+
+        The means add up to that of :meth:`posterior` less the mean function m, and the covariances of all terms to its
+        covariance. What truncated features leave of the variance of a term is added to that term.
+
+        :param x: inputs (N, d).
+        :returns: a multitask distribution of the terms of the AdditiveKernel in their order, as K outputs.
+        :raises ValueError: for a kernel that is no sum, or whose features do not belong to its terms, as landmarks and
+            grids of a whole sum; for several outputs, complex features or targets, classes, blocks and several draws.
+
+        Source: D. Duvenaud, Automatic model construction with Gaussian processes, 2014, Section 2.4.5.
+
+        >>> import gpytorch, rfgp
+        >>> trend, season = gpytorch.kernels.RBFKernel(), gpytorch.kernels.PeriodicKernel()
+        >>> kernel = rfgp.approximate(trend + season, num_features=64, input_dim=1, seed=0)
+        >>> x = torch.rand(100, 1)
+        >>> model = WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood()).condition(x, x[:, 0])
+        >>> model.component_posterior(x[:5]).variance.shape
+        torch.Size([5, 2])
+        """
+        return components.component_posterior(self, checks.columns(x))
 
     def forward(self, x: Tensor) -> MultivariateNormal | ComplexNormal:
         """:meth:`posterior`, as GPyTorch's models give it in evaluation mode."""

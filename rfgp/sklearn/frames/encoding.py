@@ -15,7 +15,7 @@ from ..._support import checks
 from ..._support.data_frames import Missing, as_pandas
 from ..arrays import Floats, check_names
 from .cells import MISSING_WORDS, Cells, decimal_of, read_as, recognized
-from .columns import MOST_CATEGORIES, InputColumn
+from .columns import MOST_CATEGORIES, InputColumn, check_places
 from .problems import bad_cells
 
 if TYPE_CHECKING:
@@ -59,20 +59,25 @@ class Encoding:
         y: NDArray[Any] | None,
         task: str,
         most_categories: int = MOST_CATEGORIES,
+        places: Collection[tuple[str, ...]] = (),
         **settings: Any,
     ) -> tuple[Self, Floats]:
         """The rules for columns, and the inputs (N, d) that they make of the rows that they are learned from.
 
         :param y: targets (N,) or (N, T), or class numbers; None for none.
         :param most_categories: the largest number of categories with an input each; more have means of targets.
+        :param places: pairs of columns of latitude and longitude, of which unit vectors are made.
         :param settings: the other fields.
         :raises ValueError: for columns of more categories without targets.
         """
-        rules, parts, impute = [], [], settings.get("missing", cls.missing) == "impute"
-        for name, column in cells.items():
-            rule = InputColumn.learned(name, column, impute)
+        parts, impute = [], settings.get("missing", cls.missing) == "impute"
+        place_of = {name: place for place in places for name in place}
+        rules = [InputColumn.learned(name, held, impute, place_of.get(name, ())) for name, held in cells.items()]
+        radii = _radii(rules, cells)
+        for index, (name, column) in enumerate(cells.items()):
+            rule = rules[index]
             if len(rule.categories) <= max(2, most_categories):
-                part = rule.encoded(column, impute=impute)
+                part = rule.encoded(column, impute=impute, radius=radii.get(rule.place, 1.0))
             elif y is None:
                 raise ValueError(
                     f"expected at most {most_categories} different values in a column of text without a target, got "
@@ -80,8 +85,7 @@ class Encoding:
                     "numbers of them, or leave the column out"
                 )
             else:
-                rule, part = rule.coded(column, y, task)
-            rules.append(rule)
+                rules[index], part = rule.coded(column, y, task)
             parts.append(part)
         return cls(tuple(rules), **settings), np.concatenate(parts, axis=-1)
 
@@ -105,6 +109,11 @@ class Encoding:
             for column, end in zip(self.columns, ends.tolist(), strict=True)
             if column.has_levels
         ]
+
+    @property
+    def places(self) -> tuple[tuple[str, ...], ...]:
+        """The pairs of columns of latitude and longitude, of which unit vectors are made."""
+        return tuple(dict.fromkeys(column.place for column in self.columns if column.place))
 
     @property
     def is_plain(self) -> bool:
@@ -147,7 +156,11 @@ class Encoding:
         how = self.missing if missing is None else checks.choice("missing", missing, get_args(Missing))
         if how == "raise" and any(not found.is_there.all() for found in cells.values()):
             raise bad_cells(cells, "the table")
-        parts = [column.encoded(cells[column.name], impute=how == "impute") for column in self.columns]
+        radii = _radii(self.columns, cells)
+        parts = [
+            column.encoded(cells[column.name], impute=how == "impute", radius=radii.get(column.place, 1.0))
+            for column in self.columns
+        ]
         return np.concatenate(parts, axis=-1)
 
     def unseen(self, cells: Mapping[str, Cells]) -> list[str]:
@@ -170,6 +183,14 @@ class Encoding:
         """The rules that :meth:`to_json` gave."""
         columns = tuple(InputColumn.from_json(column) for column in record["columns"])
         return cls(columns, record["missing"], record["decimal"], tuple(record["words"]))
+
+
+def _radii(columns: Collection[InputColumn], cells: Mapping[str, Cells]) -> dict[tuple[str, ...], Floats]:
+    """The cosines (N,) of the latitudes of every pair of columns; a ValueError for places that are none."""
+    latitudes = [column for column in columns if column.place and column.name == column.place[0]]
+    for column in latitudes:
+        check_places(cells, column.place)
+    return {column.place: column.radius(cells[column.name]) for column in latitudes}
 
 
 def named(frame: pandas.DataFrame) -> pandas.DataFrame:

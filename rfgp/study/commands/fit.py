@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--force", action="store_true", help="write over an existing file")
     add("--task", choices=("classification", "regression"), help="(default: as the target tells)")
     add("--drop", type=names, default=[], help="columns that are left out, with commas between them")
-    add("--keep", type=names, default=[], help="columns that are inputs although they look like row identifiers")
+    add("--keep", type=names, default=[], help="columns that are inputs as they are: no row identifiers, latitudes")
     add_reading(parser, "impute")
     add_missing_values(parser)
     add(
