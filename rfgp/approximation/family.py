@@ -457,7 +457,7 @@ def check_no_operator(operator: Operator | None) -> None:
     if operator is not None:
         raise ValueError(
             f"expected an operator-valued kernel for the prediction of {operator}, got a scalar or decomposable one; "
-            "observe a scalar Gaussian or Matern kernel by LinearlyObservedKernel(kernel, [Value()])"
+            "observe a Gaussian or Matern kernel, or tasks with one, by LinearlyObservedKernel(kernel, [Value()])"
         )
 
 

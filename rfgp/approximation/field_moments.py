@@ -83,6 +83,7 @@ def _over_norm(polynomial: Polynomial, power: int, dim: int) -> Polynomial | Non
             alpha = (leading[0] - 2, *leading[1:])
             quotient = add(quotient, {alpha: -polynomial[leading]})
             laplacian = {(*alpha[:k], alpha[k] + 2, *alpha[k + 1 :]): polynomial[leading] for k in range(dim)}
-            polynomial = add(polynomial, laplacian, -1.0)
+            rest = add(polynomial, laplacian, -1.0)
+            polynomial = {powers: value for powers, value in rest.items() if value != 0.0}
         polynomial = quotient
     return polynomial

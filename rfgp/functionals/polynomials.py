@@ -7,8 +7,11 @@ from torch import Tensor
 
 from .._support import checks
 
-Polynomial = dict[tuple[int, ...], float]
-"""Coefficients by multi-index: a polynomial in the partial derivatives of d coordinates."""
+Polynomial = dict[tuple[int, ...], float | Tensor]
+"""Coefficients by multi-index: a polynomial in the partial derivatives of d coordinates.
+
+Those that are learned are tensors () with gradients.
+"""
 
 PolynomialMatrix = list[list[Polynomial]]
 """Rows of polynomials: what every output is made of, one entry for each component."""
@@ -23,7 +26,7 @@ def add(left: Polynomial, right: Polynomial, factor: float = 1.0) -> Polynomial:
     result = dict(left)
     for powers, coefficient in right.items():
         result[powers] = result.get(powers, 0.0) + factor * coefficient
-    return {powers: coefficient for powers, coefficient in result.items() if coefficient != 0.0}
+    return {powers: value for powers, value in result.items() if isinstance(value, Tensor) or value != 0.0}
 
 
 def multiply(left: Polynomial, right: Polynomial) -> Polynomial:

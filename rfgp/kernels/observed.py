@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from gpytorch.kernels import AdditiveKernel, Kernel, ScaleKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, LCMKernel, MultitaskKernel, ScaleKernel
 from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from ..functionals import Operator, PolynomialMatrix, Stacked, adjoint_matrix, degree, matrix_product
+from .decomposable import DecomposableKernel
 from .derivatives import check_smoothness, smoothness
 from .operator_valued import OperatorValuedKernel
 from .scale import with_scale_of
+from .task_covariance import covariance_root, dense_covariance
 
 
 class LinearlyObservedKernel(OperatorValuedKernel):
@@ -20,10 +23,12 @@ class LinearlyObservedKernel(OperatorValuedKernel):
 
     .. math:: K(x, y) = \mathcal L_x \mathcal L_y^\top k(x, y), \qquad b(w) = S(w)\, b_k(w)
 
-    The outputs are those of the operators in order; set targets that are not observed to NaN.
+    The outputs are those of the operators in order; set targets that are not observed to NaN. Of tasks with the
+    covariance :math:`\Gamma = A A^\top`, components are the tasks, and :math:`b_k(w) = A`.
 
     :param base_kernel: the kernel of the function or field: an RBFKernel, a MaternKernel with enough derivatives, a
-        CurlFreeKernel, DivergenceFreeKernel or LinearlyObservedKernel; or scales and sums of these.
+        CurlFreeKernel, DivergenceFreeKernel or LinearlyObservedKernel; a MultitaskKernel, DecomposableKernel or
+        LCMKernel of scalar ones; or scales and sums of these.
     :param operators: what is observed: differential operators of :mod:`rfgp.functionals`.
     :raises ValueError: where the process has too few derivatives, or an operator is not defined for it.
 
@@ -47,8 +52,7 @@ class LinearlyObservedKernel(OperatorValuedKernel):
 
     @property
     def scalar_kernel(self) -> Kernel:
-        base = self.base_kernel
-        return base.scalar_kernel if isinstance(base, OperatorValuedKernel) else base
+        return _components_of(self.base_kernel).scalar_kernel
 
     def distributed(self, is_selected: bool = False) -> Kernel:
         """The same kernel with scales and sums outside: of observations of scalar kernels and single fields.
@@ -62,6 +66,7 @@ class LinearlyObservedKernel(OperatorValuedKernel):
         base = self.base_kernel
         if isinstance(base, LinearlyObservedKernel):
             base = base._distributed(None)
+        base = _scales_outside(base)
         if isinstance(base, ScaleKernel):
             return with_scale_of(base, self._of(base.base_kernel, dims))
         if isinstance(base, AdditiveKernel):
@@ -84,27 +89,22 @@ class LinearlyObservedKernel(OperatorValuedKernel):
 
     def covariance(self, input_dim: int) -> PolynomialMatrix:
         rows = self._operator.matrix(input_dim, self._components(input_dim))
-        base = self.base_kernel
-        inner = base.covariance(input_dim) if isinstance(base, OperatorValuedKernel) else [[{(0,) * input_dim: 1.0}]]
+        inner = _components_of(self.base_kernel).covariance(input_dim)
         result = matrix_product(matrix_product(rows, inner), adjoint_matrix(rows))
         order = max(degree(result[t][t]) for t in range(len(result)))
         check_smoothness(self.scalar_kernel, (order + 1) // 2, f"the operators {list(self.operators)}")
         return result
 
     def factor(self, w: Tensor) -> Tensor:
-        components, base = self._components(w.shape[-1]), self.base_kernel
-        symbol = self._operator.symbol(w, components)
+        symbol = self._operator.symbol(w, self._components(w.shape[-1]))
         parities = {sum(alpha) % 2 for alpha in self._multi_indices(w.shape[-1])}
         if len(parities) == 1:  # a common phase does not matter, and without it the factor is real
             symbol = symbol.imag if 1 in parities else symbol.real
-        if not isinstance(base, OperatorValuedKernel):
-            return symbol
-        inner = base.factor(w)
+        inner = _components_of(self.base_kernel).factor(w)
         return symbol.to(inner.dtype) @ inner if inner.is_complex() else symbol @ inner.to(symbol.dtype)
 
     def powers(self, input_dim: int) -> tuple[int, ...]:
-        base = self.base_kernel
-        inner = base.powers(input_dim) if isinstance(base, OperatorValuedKernel) else (0,)
+        inner = _components_of(self.base_kernel).powers(input_dim)
         outer = {sum(alpha) for alpha in self._multi_indices(input_dim)}
         return tuple(sorted({p + q for p in outer for q in inner}))
 
@@ -113,16 +113,70 @@ class LinearlyObservedKernel(OperatorValuedKernel):
         return Stacked(*self.operators)
 
     def _components(self, input_dim: int) -> int:
-        first = _leaves(self.base_kernel)[0]
-        return first.num_outputs(input_dim) if isinstance(first, OperatorValuedKernel) else 1
+        return _components_of(_leaves(self.base_kernel)[0]).num_outputs(input_dim)
 
     def _multi_indices(self, input_dim: int) -> set[tuple[int, ...]]:
         rows = self._operator.matrix(input_dim, self._components(input_dim))
         return {alpha for row in rows for entry in row for alpha in entry}
 
 
+@dataclass(frozen=True)
+class _Tasks:
+    """Components that are one function, or tasks with a covariance (T, T), as those of a field."""
+
+    scalar_kernel: Kernel
+    task_covariance: Any = None
+
+    def num_outputs(self, input_dim: int) -> int:
+        return 1 if self.task_covariance is None else len(self._matrix())
+
+    def covariance(self, input_dim: int) -> PolynomialMatrix:
+        zero = (0,) * input_dim
+        if self.task_covariance is None:
+            return [[{zero: 1.0}]]
+        return [[{zero: entry} for entry in row.unbind()] for row in self._matrix().unbind()]
+
+    def factor(self, w: Tensor) -> Tensor:
+        return w.new_ones(1, 1) if self.task_covariance is None else covariance_root(self.task_covariance)
+
+    def powers(self, input_dim: int) -> tuple[int, ...]:
+        return (0,)
+
+    def _matrix(self) -> Tensor:
+        matrix = dense_covariance(self.task_covariance)
+        if matrix.dim() > 2:
+            raise ValueError(
+                "expected tasks without batch dimensions to observe, got a covariance of shape "
+                f"{tuple(matrix.shape)}; make a kernel for each"
+            )
+        return matrix
+
+
+def _components_of(kernel: Kernel) -> OperatorValuedKernel | _Tasks:
+    """The components of a kernel that is neither a scale nor a sum."""
+    if isinstance(kernel, OperatorValuedKernel):
+        return kernel
+    if isinstance(kernel, MultitaskKernel):
+        return _Tasks(kernel.data_covar_module, kernel.task_covar_module)
+    return _Tasks(kernel)
+
+
+def _scales_outside(kernel: Kernel) -> Kernel:
+    """A kernel of tasks, whose data kernel is a scale or a sum, as a scale or a sum of kernels of tasks."""
+    if isinstance(kernel, LCMKernel):
+        return AdditiveKernel(*kernel.covar_module_list)
+    if isinstance(kernel, MultitaskKernel):
+        data, tasks = kernel.data_covar_module, kernel.task_covar_module
+        if isinstance(data, ScaleKernel):
+            return with_scale_of(data, DecomposableKernel(data.base_kernel, tasks))
+        if isinstance(data, AdditiveKernel):
+            return AdditiveKernel(*[DecomposableKernel(part, tasks) for part in data.kernels])
+    return kernel
+
+
 def _leaves(kernel: Kernel) -> list[Kernel]:
     """The kernels inside scales and sums."""
+    kernel = _scales_outside(kernel)
     if isinstance(kernel, ScaleKernel):
         return _leaves(kernel.base_kernel)
     if isinstance(kernel, AdditiveKernel):
@@ -132,13 +186,26 @@ def _leaves(kernel: Kernel) -> list[Kernel]:
 
 def _check_parts(parts: list[Kernel]) -> None:
     """Raise a ValueError where the parts of a sum cannot be observed as one function or field."""
-    scalar = [part for part in parts if not isinstance(part, OperatorValuedKernel)]
-    for part in scalar:
-        smoothness(part)
-    if scalar and len(scalar) < len(parts):
+    of_fields = [part for part in parts if isinstance(part, OperatorValuedKernel)]
+    of_tasks = [part for part in parts if isinstance(part, MultitaskKernel)]
+    for part in parts:
+        if part not in of_fields:
+            smoothness(_components_of(part).scalar_kernel)
+    if 0 < len(of_fields) + len(of_tasks) < len(parts):
         raise ValueError(
             "expected a sum of scalar kernels or one of kernels of fields to observe, got both; observe them one by "
             "one and add the kernels of what is observed"
+        )
+    counts = {int(part.num_tasks) for part in of_tasks}
+    if len(counts) > 1:
+        raise ValueError(
+            f"expected kernels of equally many tasks in a sum to observe, got {sorted(counts)}; correct num_tasks"
+        )
+    dims = [part.data_covar_module.active_dims for part in of_tasks]
+    if any(selected is not None for selected in dims):
+        raise ValueError(
+            "expected active_dims on the MultitaskKernel, got them on its data kernel, where GPyTorch ignores them; "
+            "move them"
         )
     if len(parts) > 1 and any(part.active_dims is not None for part in parts):
         raise ValueError(

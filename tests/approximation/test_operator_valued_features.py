@@ -16,6 +16,7 @@ from feature_parts import parts
 from gpytorch.kernels import (
     AdditiveKernel,
     IndexKernel,
+    LCMKernel,
     LinearKernel,
     MaternKernel,
     MultitaskKernel,
@@ -100,6 +101,12 @@ LEAVES = {
     "laplacian": (lambda k: LinearlyObservedKernel(k, [Laplacian(), Value(), Partial(0, 1)]), 2),
     "nested": (
         lambda k: LinearlyObservedKernel(LinearlyObservedKernel(k, [Gradient()]), [Component(0), Value()]),
+        1,
+    ),
+    "derivatives of tasks": (
+        lambda k: LinearlyObservedKernel(
+            MultitaskKernel(k, num_tasks=2, rank=2), [Value(), Partial(0) @ Component(0), Partial(0) @ Component(1)]
+        ),
         1,
     ),
 }
@@ -227,6 +234,15 @@ COMPOSED = {
     "one task per row, two processes": lambda: one_task_per_row() + one_task_per_row(),
     "fields on some columns": lambda: HelmholtzKernel(RBFKernel(active_dims=[2, 0])),
     "fields of one measure on some columns": lambda: (lambda k: HelmholtzKernel(k, k))(RBFKernel(active_dims=[2, 0])),
+    "observed tasks": lambda: LinearlyObservedKernel(
+        MultitaskKernel(ScaleKernel(RBFKernel()) + matern(2.5), 2, rank=2), [Value(), Partial(1) @ Component(0)]
+    ),
+    "observed coregionalization": lambda: LinearlyObservedKernel(
+        LCMKernel([RBFKernel(), matern(2.5)], num_tasks=2, rank=1), [Component(1), Gradient() @ Component(0)]
+    ),
+    "observed tasks on some columns": lambda: LinearlyObservedKernel(
+        MultitaskKernel(ScaleKernel(RBFKernel()), 2, active_dims=[2, 0]), [Value(), Gradient() @ Component(1)]
+    ),
     "observed on some columns": lambda: LinearlyObservedKernel(
         ScaleKernel(RBFKernel()) + matern(2.5), [Value(), Gradient()], active_dims=[2, 0]
     ),
@@ -252,6 +268,7 @@ DRAWN = ["helmholtz, matern", "helmholtz of one measure", "fields of one measure
 DRAWN += ["scale inside", "sum inside", "divergence of helmholtz", "multitask of a sum", "multitask of a product"]
 DRAWN += ["multitask on some columns", "graph", "lmc", "multitask and fields", "one task per row, two processes"]
 DRAWN += ["fields of one measure on some columns", "observed on some columns"]
+DRAWN += ["observed tasks", "observed coregionalization", "observed tasks on some columns"]
 
 
 @pytest.mark.parametrize("key", DRAWN)
@@ -300,7 +317,8 @@ def test_leaves_are_the_products_of_their_features(leaf, name, measure):
     check_features(exact, kernel, points(5, dim), points(3, dim, seed=1))
     rank = kernel.features(points(1, dim)).shape[-1] // 10
     inner = exact.base_kernel if leaf == "vorticity" else exact
-    assert rank == (dim - 1 if isinstance(inner, DivergenceFreeKernel) else 1)
+    columns = {DivergenceFreeKernel: dim - 1, MultitaskKernel: 2}
+    assert rank == columns.get(type(inner.base_kernel if leaf == "derivatives of tasks" else inner), 1)
 
 
 @every_combination
@@ -329,7 +347,9 @@ def test_outer_product_of_the_factor_is_the_covariance_polynomial(leaf):
     b = exact.factor(w)
     values = torch.stack([torch.stack([evaluate(entry, w) for entry in row], -1) for row in rows], -2)
     torch.testing.assert_close((b @ b.mH).to(values.dtype), values, **CLOSE)
-    assert b.is_complex() == (leaf in ("value and gradient", "sums", "field and divergence", "vorticity"))
+    assert b.is_complex() == (
+        leaf in ("value and gradient", "sums", "field and divergence", "vorticity", "derivatives of tasks")
+    )
     powers = exact.powers(dim)
     growth = exact.factor(1e4 * w).abs().amax() / b.abs().amax()  # to leading order the largest power
     assert math.log(float(growth), 1e4) == pytest.approx(max(powers), abs=0.2)

@@ -12,6 +12,7 @@ import torch
 from autodiff import curl_free, divergence_free, observed, scalar
 from gpytorch.kernels import (
     IndexKernel,
+    LCMKernel,
     MaternKernel,
     MultitaskKernel,
     RBFKernel,
@@ -230,6 +231,59 @@ def test_scales_and_sums_inside_come_outside():
     torch.testing.assert_close(dense(LinearlyObservedKernel(twice, operators), x, y), 3.0 * expected, **CLOSE)
 
 
+def tasks_of(name):
+    """Tasks, and their kernel as a plain function: of one scalar kernel, of a sum of two, or of two task kernels."""
+    first, second = base("rbf", 2, is_ard=True), base("matern 5/2", 2)
+    covariance, other = (torch.randn(2, 2, generator=torch.Generator().manual_seed(k)) for k in (0, 1))
+    covariance, other = covariance @ covariance.mT, other @ other.mT + torch.eye(2)
+    known = ConstantCovariance(covariance)
+    left, right = scalar(first), scalar(second)
+    return {
+        "one": (DecomposableKernel(first, known), lambda x, y: left(x, y) * covariance),
+        "a scaled sum": (
+            DecomposableKernel(scaled(first, 2.0) + second, known),
+            lambda x, y: (2.0 * left(x, y) + right(x, y)) * covariance,
+        ),
+        "a sum of tasks": (
+            DecomposableKernel(first, known) + scaled(DecomposableKernel(second, ConstantCovariance(other)), 3.0),
+            lambda x, y: left(x, y) * covariance + 3.0 * right(x, y) * other,
+        ),
+    }[name]
+
+
+def scaled(kernel, outputscale):
+    outer = ScaleKernel(kernel)
+    outer.outputscale = outputscale
+    return outer
+
+
+@pytest.mark.parametrize("case", ["one", "a scaled sum", "a sum of tasks"])
+def test_observations_of_tasks_are_what_automatic_differentiation_says(case):
+    tasks, reference = tasks_of(case)
+    operators = [Value(), Partial(0) @ Component(0), Partial(1) @ Component(1) - 0.5 * Component(0), Laplacian()]
+    kernel = LinearlyObservedKernel(tasks, operators)
+    x, y = points(2, 2), points(2, 2, seed=1)
+    expected = autodiff.matrix(observed(Stacked(*operators), reference), x, y)
+    torch.testing.assert_close(dense(kernel, x, y), expected, **CLOSE)
+    torch.testing.assert_close(kernel(x, diag=True), dense(kernel, x).diagonal(), **CLOSE)
+    torch.testing.assert_close(dense(kernel.distributed(), x, y), expected, **CLOSE)
+    assert {id(p) for p in kernel.distributed().parameters()} == {id(p) for p in kernel.parameters()}
+
+
+def test_values_of_tasks_are_the_tasks_and_gradients_reach_their_covariance():
+    tasks = MultitaskKernel(RBFKernel(), num_tasks=2, rank=1)
+    with torch.no_grad():
+        tasks.task_covar_module.covar_factor[0] = 0.0  # a covariance of zero that has a gradient
+    x, weights = points(3, 2), points(6, 6, seed=1)
+    for exact in (tasks, LCMKernel([RBFKernel(), MaternKernel(nu=2.5)], num_tasks=2, rank=1)):
+        kernel, gradients = LinearlyObservedKernel(exact, [Value()]), []
+        torch.testing.assert_close(dense(kernel, x), dense(exact, x), **CLOSE)
+        for one in (kernel, exact):
+            total = (weights * one(x).to_dense()).sum()
+            gradients.append(torch.autograd.grad(total, list(exact.parameters())))
+        torch.testing.assert_close(*gradients, **CLOSE)
+
+
 NESTED = {
     "plain": lambda k: k,
     "scale inside": lambda k: ScaleKernel(k),
@@ -278,6 +332,7 @@ def graph():
     return GraphLaplacianCovariance(torch.tensor([[0.0, 1.0, 0.5], [1.0, 0.0, 0.0], [0.5, 0.0, 0.0]]))
 
 
+WITH_SLOPES = [Component(0), Component(1), Partial(0) @ Component(0), Partial(0) @ Component(1)]
 EVERY = {
     "curl-free": CurlFreeKernel,
     "divergence-free": DivergenceFreeKernel,
@@ -286,6 +341,7 @@ EVERY = {
     "divergence of a field": lambda k: LinearlyObservedKernel(HelmholtzKernel(k, k), [Value() - 2.0 * Value()]),
     "scaled inside": lambda k: LinearlyObservedKernel(ScaleKernel(k), [Partial(1), Value()]),
     "nested": lambda k: LinearlyObservedKernel(LinearlyObservedKernel(ScaleKernel(k), [Value()]), [Gradient()]),
+    "derivatives of tasks": lambda k: LinearlyObservedKernel(MultitaskKernel(ScaleKernel(k), 2, rank=2), WITH_SLOPES),
     "graph": decomposable(graph),
     "constant": decomposable(lambda: ConstantCovariance(GAMMA.to(torch.get_default_dtype()))),
     "index": decomposable(lambda: IndexKernel(3, rank=2)),
@@ -510,6 +566,19 @@ REFUSED = [
         lambda: LinearlyObservedKernel(MaternKernel(nu=1.5, ard_num_dims=2), [Laplacian()]),
         SMOOTH.format(2, "s", 1.5, 1),
     ),
+    (lambda: LinearlyObservedKernel(MultitaskKernel(RQKernel(), 2), [Value()]), "got RQKernel"),
+    (
+        lambda: LinearlyObservedKernel(MultitaskKernel(RBFKernel(), 2) + MultitaskKernel(RBFKernel(), 3), [Value()]),
+        r"equally many tasks in a sum to observe, got \[2, 3\]",
+    ),
+    (
+        lambda: LinearlyObservedKernel(MultitaskKernel(RBFKernel(active_dims=[0]), 2), [Value()]),
+        "expected active_dims on the MultitaskKernel",
+    ),
+    (
+        lambda: LinearlyObservedKernel(MultitaskKernel(RBFKernel(), 2) + RBFKernel(), [Value()]),
+        "expected a sum of scalar kernels or one of kernels of fields",
+    ),
     (
         lambda: LinearlyObservedKernel(RBFKernel() + CurlFreeKernel(RBFKernel()), [Value()]),
         "expected a sum of scalar kernels or one of kernels of fields to observe, got both",
@@ -537,6 +606,13 @@ REFUSED_AT_INPUTS = [
     (lambda: LinearlyObservedKernel(MaternKernel(nu=0.5), [Gradient()]), 2, SMOOTH.format(1, "", 0.5, 0)),
     (lambda: LinearlyObservedKernel(MaternKernel(nu=2.5), [Partial(0, 0, 1)]), 2, SMOOTH.format(3, "s", 2.5, 2)),
     (lambda: LinearlyObservedKernel(CurlFreeKernel(MaternKernel(nu=1.5)), [Divergence()]), 2, "with 2 derivatives"),
+    (lambda: LinearlyObservedKernel(MultitaskKernel(MaternKernel(nu=1.5), 2), [Laplacian()]), 2, "with 2 derivatives"),
+    (lambda: LinearlyObservedKernel(MultitaskKernel(RBFKernel(), 2), [Component(2)]), 2, "a component below 2"),
+    (
+        lambda: LinearlyObservedKernel(MultitaskKernel(RBFKernel(), 2, batch_shape=torch.Size([3])), [Value()]),
+        2,
+        "expected tasks without batch dimensions",
+    ),
     (lambda: LinearlyObservedKernel(DivergenceFreeKernel(MaternKernel(nu=1.5)), [Vorticity()]), 2, "2 derivatives"),
     (lambda: LinearlyObservedKernel(HelmholtzKernel(MaternKernel(nu=1.5)), [Divergence()]), 2, "2 derivatives"),
     (lambda: LinearlyObservedKernel(RBFKernel(), [Potential()]), 1, "expected a differential operator, got Potential"),

@@ -3,7 +3,7 @@
 import autodiff
 import pytest
 import torch
-from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import MaternKernel, MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 from gpytorch.means import ConstantMean, LinearMean, MultitaskMean, ZeroMean
 from output_problems import dense_noise, one_measure
@@ -301,3 +301,37 @@ def test_draws_have_the_covariance_of_the_prediction():
     spread = scales[:, None] * scales + covariance.square()
     assert (centered.mean(0).abs() <= 5.0 * (scales / len(centered)).sqrt()).all()
     assert ((centered.mT @ centered / len(centered) - covariance).abs() <= 5.0 * (spread / len(centered)).sqrt()).all()
+
+
+def slopes_of_tasks(correlation):
+    """The model of (a, b, a', b') by features, for a known covariance of the tasks."""
+    tasks = MultitaskKernel(RBFKernel(), num_tasks=2, rank=1)
+    tasks.task_covar_module.initialize(covar_factor=torch.full((2, 1), correlation**0.5))
+    tasks.task_covar_module.var = torch.full((2,), 1.0 - correlation)
+    operators = [Component(0), Component(1), Partial(0) @ Component(0), Partial(0) @ Component(1)]
+    exact = LinearlyObservedKernel(tasks, operators)
+    likelihood = MultitaskGaussianLikelihood(4, has_task_noise=False)
+    likelihood.noise = 1e-3
+    return exact, WeightSpaceGP(rfgp.approximate(exact, 200, input_dim=1, seed=0), likelihood)
+
+
+def test_tasks_and_their_derivatives_tell_of_each_other():
+    x = torch.linspace(0.0, 6.0, 30)[:, None]
+    a, b = x.sin(), 0.9 * x.sin() + 0.1 * x.cos()
+    truth = torch.cat([a, b, x.cos(), 0.9 * x.cos() - 0.1 * x.sin()], dim=-1)
+    y = truth.clone()
+    y[10:, [1, 3]] = torch.nan  # b and its slope are not observed where x is large
+    errors = []
+    for correlation in (0.9, 1e-6):
+        exact, model = slopes_of_tasks(correlation)
+        posterior = model.condition(x, y).posterior(x)
+        with torch.no_grad():
+            observed = ~y.flatten().isnan()
+            covariance = exact(x).to_dense()[:, observed]
+            total = covariance[observed] + 1e-3 * torch.eye(len(covariance[observed]))
+            expected = (covariance @ torch.linalg.solve(total, y.flatten()[observed])).reshape(30, 4)
+        assert (posterior.mean - expected).abs().max() < 0.1 * posterior.variance.max().sqrt()
+        again = model.posterior(x, Component(3)).mean
+        torch.testing.assert_close(again, posterior.mean[:, 3], rtol=1e-8, atol=1e-8)
+        errors.append(float((posterior.mean - truth)[10:, [1, 3]].square().mean().sqrt().detach()))
+    assert errors[0] < 0.3 * errors[1]

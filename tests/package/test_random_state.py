@@ -87,6 +87,9 @@ CALLS = {
         PolynomialKernel(2), 8, X, methods=["tensor_sketch:real", "landmarks"], seed=1
     ),
     "suggest_num_features": lambda: selection.suggest_num_features(RBFKernel(), X, kl_per_point=1.0, seed=1),
+    "GaussianCopula.sample": lambda: sensitivity.GaussianCopula(
+        [sensitivity.Uniform(0.0, 1.0)] * 2, [[1.0, 0.5], [0.5, 1.0]]
+    ).sample(8, generator()),
     "propagate": lambda: sensitivity.propagate(fitted(), [sensitivity.Uniform(0.0, 1.0)] * 2, generator=generator()),
     "RandomFeatureGPClassifier": lambda: sklearn.RandomFeatureGPClassifier(num_features=8, random_state=0).fit(
         X, LABELS

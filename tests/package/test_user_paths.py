@@ -154,6 +154,10 @@ def uncertain_inputs():
     assert isinstance(slopes, sensitivity.DerivativeSensitivities) and (slopes.total_bound().value > 0.0).all()
     known = sensitivity.propagate(model, inputs, num_points=50, num_functions=3)
     assert isinstance(known, sensitivity.Propagation) and known.std > 0.0
+    dependent = sensitivity.GaussianCopula(inputs, [[1.0, 0.5], [0.5, 1.0]])
+    shares = sensitivity.shapley_effects(model, dependent, num_functions=3, num_points=32)
+    assert isinstance(shares, sensitivity.ShapleyEffects) and "load" in shares.table()
+    assert sensitivity.propagate(model, dependent, num_points=50, num_functions=3).std > 0.0
     values = sensitivity.Empirical(x[:, 1])
     other = models.WeightSpaceGP(approximated(PolynomialKernel(power=2)), GaussianLikelihood()).condition(x, y)
     found = sensitivity.sobol_indices(other, [values, values], num_functions=2, num_points=16)

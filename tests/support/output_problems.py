@@ -13,7 +13,7 @@ from gpytorch.means import ConstantMean, LinearMean, MultitaskMean, ZeroMean
 from problems import randomised
 
 import rfgp
-from rfgp.functionals import Gradient, Laplacian, Value
+from rfgp.functionals import Component, Gradient, Laplacian, Partial, Value
 from rfgp.kernels import (
     CurlFreeKernel,
     DecomposableKernel,
@@ -44,6 +44,11 @@ def graph_laplacian():
     return DecomposableKernel(ScaleKernel(RBFKernel()), GraphLaplacianCovariance(similarity))
 
 
+def tasks_and_slopes():
+    tasks = MultitaskKernel(RBFKernel(), num_tasks=2, rank=2)
+    return LinearlyObservedKernel(tasks, [Value(), Partial(0) @ Component(1)])
+
+
 # By name: how to make an exact kernel of inputs of two columns, and its number of outputs.
 OUTPUT_KERNELS = {
     "curl-free": (lambda: CurlFreeKernel(RBFKernel()), 2),
@@ -51,6 +56,7 @@ OUTPUT_KERNELS = {
     "helmholtz": (lambda: HelmholtzKernel(RBFKernel(ard_num_dims=INPUTS)), 2),
     "one measure": (one_measure, 2),
     "value and gradient": (lambda: LinearlyObservedKernel(ScaleKernel(RBFKernel()), [Value(), Gradient()]), 3),
+    "tasks and slopes": (tasks_and_slopes, 3),
     "laplacian": (lambda: LinearlyObservedKernel(RBFKernel(), [Laplacian()]), 1),
     "multitask": (lambda: MultitaskKernel(ScaleKernel(RBFKernel()), num_tasks=3, rank=2), 3),
     "coregionalization": (coregionalization, 3),

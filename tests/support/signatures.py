@@ -811,6 +811,11 @@ SIGNATURES = [
     line(sensitivity.sobol_indices, inputs=Kind(BOX, lambda v: False), second_order=FLAG, num_points=count(16)),
     line(sensitivity.main_effects, inputs=Kind(BOX, lambda v: False), num_points=count(16), grid=count(5)),
     line(sensitivity.propagate, inputs=Kind(BOX, lambda v: isinstance(v, Tensor)), num_points=count(16)),
+    line(
+        sensitivity.GaussianCopula, inputs=Kind(BOX, lambda v: False), correlation=Kind(torch.eye(3), lambda v: False)
+    ),
+    line(sensitivity.GaussianCopula(BOX, torch.eye(3)).sample, num_points=count(16)),
+    line(sensitivity.shapley_effects, inputs=Kind(BOX, lambda v: False), num_points=count(16, least=16)),
     line(sensitivity.derivative_sensitivities, inputs=Kind(BOX, lambda v: False)),
     *(line(function, y=FREE, kernel=KERNEL) for function in (two_sample.mmd, two_sample.permutation_test)),
     line(two_sample.block_mmd, y=FREE, kernel=KERNEL, block_size=count(4, least=2)),

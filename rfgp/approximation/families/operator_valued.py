@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -149,6 +150,11 @@ class ObservedFamily(OperatorFamily):
     @classmethod
     def resolved(cls, kernel: LinearlyObservedKernel) -> Kernel:
         return kernel.distributed()
+
+    def feature_parameters(self) -> Iterator[torch.nn.Parameter]:
+        """Those of the scalar kernel: the covariance of tasks is in the output factor."""
+        parameters: Iterator[torch.nn.Parameter] = self.kernel.scalar_kernel.parameters()
+        return parameters
 
 
 @approximates(SpectralDensityKernel)

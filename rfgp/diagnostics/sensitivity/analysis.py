@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..._support import checks
+from .copula import GaussianCopula
 from .estimate import Estimate
 from .functions import WaveFunctions, mean_of, posterior_waves, side_by_side
 from .given import Inputs, checked_inputs
@@ -64,10 +65,22 @@ class Analysis:
             )
         return torch.cat([quantity(functions) for functions in self.waves])
 
+    def of_functions(self, quantity: Callable[[Functions], Tensor]) -> Tensor:
+        """A quantity (F, ...) of all functions by their values."""
+        if self.waves is None:
+            return self.joined([quantity(group) for group in self.groups])
+        means = torch.tensor([one.mean for one in self.inputs], dtype=torch.float64)
+        return self.of_waves(lambda waves: quantity(lambda x: waves.at(x - means)))
+
 
 @torch.no_grad()
 def analysis(model: Any, inputs: Inputs, num_functions: int) -> Analysis:
     """What there is to know about a model."""
+    if isinstance(inputs, GaussianCopula):
+        raise ValueError(
+            "expected independent inputs, got a GaussianCopula: Sobol' indices, main effects and derivatives do not "
+            "divide the variance of dependent ones; use shapley_effects"
+        )
     by_name = checked_inputs(inputs)
     count = checks.positive_integer("num_functions", num_functions)
     source, distributions = source_of(model), tuple(by_name.values())

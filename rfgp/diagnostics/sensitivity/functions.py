@@ -34,6 +34,10 @@ class WaveFunctions:
         r"""The waves' part :math:`\mathrm{Re} \sum_j c_j e^{i \phi_{nj}}` at phases (N, m), (N, F)."""
         return phase.cos() @ self.coefficient.real - phase.sin() @ self.coefficient.imag
 
+    def at(self, deviations: Tensor) -> Tensor:
+        """The values (N, F) at inputs less their means, (N, d)."""
+        return self.constant + deviations @ self.slope + self.at_phase(deviations @ self.frequency.mT)
+
 
 def side_by_side(parts: Sequence[WaveFunctions]) -> WaveFunctions:
     """Functions of the same waves as one set of functions."""

@@ -13,6 +13,7 @@ from torch import Generator, Tensor
 from ..._support import checks
 from ...linalg.sampling import drawing_from
 from .analysis import central_part, check_bounds
+from .copula import GaussianCopula
 from .estimate import Estimate
 from .given import Inputs, checked_inputs
 from .inputs import default_names
@@ -108,7 +109,7 @@ class Propagation:
 @torch.no_grad()
 def propagate(
     model: Any,
-    inputs: Inputs | Tensor,
+    inputs: Inputs | GaussianCopula | Tensor,
     *,
     num_points: int = 2000,
     num_functions: int = 200,
@@ -119,7 +120,8 @@ def propagate(
     Printed, the result is a table.
 
     :param model: a fitted model as for :func:`sobol_indices`.
-    :param inputs: distributions of independent inputs as for :func:`sobol_indices`, or draws (N, d) of dependent ones.
+    :param inputs: distributions of independent inputs as for :func:`sobol_indices`; of dependent ones, a
+        :class:`GaussianCopula`, or draws (N, d).
     :param num_points: the number N of inputs that are drawn.
     :param num_functions: the number S of functions drawn from the posterior.
     :param generator: a CPU generator for inputs and functions; default: PyTorch's own.
@@ -140,6 +142,8 @@ def propagate(
     if isinstance(inputs, Tensor):
         x = checks.finite(checks.inputs(inputs, name="inputs"), "inputs")
         names = default_names(x.shape[-1])
+    elif isinstance(inputs, GaussianCopula):
+        names, x = list(inputs.inputs), inputs.sample(size, seed)
     else:
         by_name = checked_inputs(inputs)
         names = list(by_name)
