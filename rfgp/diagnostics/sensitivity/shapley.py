@@ -33,6 +33,14 @@ class ShapleyEffects:
     :param standard_error: the standard errors of ``effects.value`` from the points, of the same shape.
     :param variance: the variance of f over the inputs, a number, or (T,).
     :param outside: the shares of every input, and of its variance, outside the training inputs, (2, d).
+
+    >>> half, certain = torch.tensor([0.5, 0.5]), torch.zeros(2)
+    >>> effects, variance = Estimate(half, half.expand(3, 2)), Estimate(torch.tensor(1.0), torch.ones(3))
+    >>> found = ShapleyEffects(("length", "load"), effects, certain, variance, torch.zeros(2, 2))
+    >>> print(found.table())
+    input                           Shapley effect
+    length                    0.500 (0.500, 0.500)
+    load                      0.500 (0.500, 0.500)
     """
 
     names: tuple[str, ...]

@@ -36,7 +36,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--force", action="store_true", help="write over an existing file")
     add("--task", choices=("classification", "regression"), help="(default: as the target tells)")
     add("--drop", type=names, default=[], help="columns that are left out, with commas between them")
-    add("--keep", type=names, default=[], help="columns that are inputs as they are: no row identifiers, latitudes")
+    add("--keep", type=names, default=[], help="columns that are inputs although they look like row identifiers")
+    add("--places", type=names, default=[], help="latitude and longitude in degrees, which become a unit vector")
     add_reading(parser, "impute")
     add_missing_values(parser)
     add(
@@ -63,7 +64,13 @@ def run(options: argparse.Namespace) -> int:
 
     check_new_file(options.out, options.force, options.data)
     table = tables.read(
-        options.data, options.target, task=options.task, drop=options.drop, keep=options.keep, **reading(options)
+        options.data,
+        options.target,
+        task=options.task,
+        drop=options.drop,
+        keep=options.keep,
+        places=options.places,
+        **reading(options),
     )
     print(f"{table.report()}\n", flush=True)
     settings: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What is done with the columns of a table that are no inputs, and with those that are places on the globe."""
+"""What is done with the columns of a table that are no inputs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...sklearn.frames.cells import Cells
-from ...sklearn.frames.columns import LIMITS_OF_PLACES, has_names
+from ...sklearn.frames.columns import has_names
 from .files import ROW_NAMES
 
 _INDEX = re.compile(
     rf"(?i:{ROW_NAMES}|unnamed:? ?[0-9]*|row_?(?:id|number|name|nr)?s?|(?:.*[ _.-])?(?:id|idx|index))|.*[a-z]I[dD]"
 )
 """Names of row identifiers."""
-
-_PLACE = re.compile(r"(?i:(?P<before>|.*[ _.-])(?P<angle>lat|latitude|lon|lng|long|longitude)(?P<behind>|[ _.-].*))")
-"""Names of latitudes and longitudes, such as pickup_lat."""
 
 
 def roles_of(
@@ -35,28 +32,6 @@ def roles_of(
         roles[index] = "index"
     names = [name for name in others if name not in roles and name not in kept and has_names(cells[name])]
     return roles | dict.fromkeys(names, "names")
-
-
-def places_of(cells: Mapping[str, Cells], kept: list[str]) -> tuple[tuple[str, str], ...]:
-    """The pairs of inputs that are latitude and longitude by their names, with degrees in all cells that are there."""
-    found: dict[tuple[str, ...], dict[str, list[str]]] = {}
-    for name, column in cells.items():
-        match = _PLACE.fullmatch(name)
-        if (
-            match is None
-            or name in kept
-            or column.kind not in ("integer", "number")
-            or column.unit not in ("", "\u00b0")
-        ):
-            continue
-        what = "latitude" if match["angle"].lower().startswith("lat") else "longitude"
-        if (np.abs(column.values[column.is_there].astype(np.float64)) <= LIMITS_OF_PLACES[what]).all():
-            names = found.setdefault((match["before"].lower(), match["behind"].lower()), {})
-            names.setdefault(what, []).append(name)
-    pairs = [(each.get("latitude", []), each.get("longitude", [])) for each in found.values()]
-    return tuple(
-        (latitudes[0], longitudes[0]) for latitudes, longitudes in pairs if len(latitudes) == len(longitudes) == 1
-    )
 
 
 def _index(cells: Mapping[str, Cells], names: list[str], index: str, rows: NDArray[np.int64]) -> str:

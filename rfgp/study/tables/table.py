@@ -23,7 +23,7 @@ from ..datasets import Dataset
 from ..datasets.base import Scaling, Task, split
 from .files import LearnedLayout, Raw, Reading, open_table
 from .report import Column, column_of, report, same_columns, same_rows
-from .roles import places_of, roles_of
+from .roles import roles_of
 from .targets import check_frequent, known_rows, targets_of
 
 if TYPE_CHECKING:
@@ -145,6 +145,7 @@ def read(
     missing: Missing = "impute",
     drop: Sequence[str | int] = (),
     keep: Sequence[str | int] = (),
+    places: Sequence[str | int] = (),
     separator: str | None = None,
     decimal: str | None = None,
     header: bool | None = None,
@@ -160,9 +161,7 @@ def read(
     since 1970, and year, month, day, weekday and hour where these vary. Text of two values is one input, 0 or 1, and
     text of up to 50 values one input for each; of more values the input is the mean of the target in other rows with
     the same value, beside the number of these. Left out are columns with a single value, texts that most rows have for
-    themselves, and a row identifier, such as 0, 1, 2, ..., or different values under a name such as "id". Latitude and
-    longitude in degrees, under such names as "lat" and "lon", become a unit vector, see
-    :class:`rfgp.kernels.SphericalCoordinates`.
+    themselves, and a row identifier, such as 0, 1, 2, ..., or different values under a name such as "id".
 
     *Missing.* Empty cells, NA, NaN, null, none, ?, -, infinite numbers, and text in a column of numbers, but for ranges
     such as "2-10", which are names of groups: "impute" puts in the median or the most frequent text of the column, and
@@ -174,7 +173,9 @@ def read(
     :param task: "regression" or "classification"; default: classification for text, booleans and few integers.
     :param missing: "impute", "raise" or "drop".
     :param drop: columns that are not looked at.
-    :param keep: columns that are inputs as they are, although they look like row identifiers, or like latitudes.
+    :param keep: columns that are inputs although they look like row identifiers.
+    :param places: a latitude and a longitude in degrees, or several such pairs, which become unit vectors, see
+        :class:`rfgp.kernels.SphericalCoordinates`; default: none, as fields such as winds vary less along a latitude.
     :param decimal: the decimal point or comma of text.
     :param header: whether the first row has the names of the columns.
     :param sheet: the name or the index of the sheet of a workbook; default: the first one.
@@ -229,8 +230,8 @@ def read(
         raise ValueError(f"expected a column of {raw.name} that can be an input, got {named}; add one")
     y, found_task, classes = targets_of({name: taken[name] for name in targets}, task, raw.name)
     numbers = None if y is None else y.numpy()
-    places = places_of(chosen, kept)
-    settings: dict[str, Any] = {"missing": missing, "decimal": found_mark, "words": words, "places": places}
+    settings: dict[str, Any] = {"missing": missing, "decimal": found_mark, "words": words}
+    settings["places"] = _places(_columns(raw, places, "a place"), chosen)
     encoding, x = Encoding.learned(chosen, numbers, found_task or "", **settings)
     index = "".join(name for name, role in roles.items() if role == "index")
     for name, other in same_columns({name: cells[name] for name in (*inputs, *targets)}).items():
@@ -253,7 +254,6 @@ def read(
             *notes,
             *([again] if again else []),
             *_notes(list(columns.values())),
-            *_on_globe(places),
         ),
         known[rows],
         text_format,
@@ -261,13 +261,14 @@ def read(
     )
 
 
-def _on_globe(places: tuple[tuple[str, str], ...]) -> list[str]:
-    """What there is to say about latitudes and longitudes."""
-    return [
-        f"{latitude}, {longitude}: latitude and longitude in degrees, which become a unit vector; keep them as they "
-        "are by keep= (--keep)"
-        for latitude, longitude in places
-    ]
+def _places(names: list[str], chosen: Mapping[str, Cells]) -> tuple[tuple[str, str], ...]:
+    """Pairs of columns of latitude and longitude."""
+    if len(names) % 2:
+        raise ValueError(f"expected a latitude and a longitude for each place, got {', '.join(names)}; name both")
+    for name in names:
+        if name not in chosen or chosen[name].kind not in ("integer", "number"):
+            raise ValueError(f"expected an input of numbers as a place, got {shown(name)}; leave it out of places")
+    return tuple(zip(names[::2], names[1::2], strict=True))
 
 
 def _columns(raw: Raw, wanted: Any, what: str) -> list[str]:
