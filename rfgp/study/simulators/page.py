@@ -24,8 +24,8 @@ _OUTSIDE, _OUTSIDE_OF_VARIANCE = 0.02, 0.1
 _APART = 0.1
 """By how much mean ranks of an input, as shares, differ where failed runs are said to be."""
 _QUANTILES = (0.05, 0.5, 0.95)
-_MOST_LINES, _MOST_CHARACTERS = 8, 40
-"""Inputs of a figure, and characters of their names that fit beside each other."""
+_MOST_BARS, _MOST_LINES, _MOST_CHARACTERS = 8, 4, 40
+"""Inputs of a figure of indices, of one of main effects, and characters of names that fit beside each other."""
 
 
 def page(study: Findings) -> Page:
@@ -168,31 +168,35 @@ def _what_matters(names: list[str], order: list[int], first: Tensor, total: Tens
 
 def _figures(study: Findings) -> Iterator[tuple[str, Figure]]:
     """Indices and main effects of each output, with what they show."""
+    some = len(study.runs.inputs) > _MOST_LINES
+    which = f" ({_MOST_LINES} inputs with the largest total indices)" if some else ""
     for t, output in enumerate(study.runs.outputs):
         bars, lines = _figures_of(study, t)
         yield f"Sobol' indices of {output}", bars
-        yield f"main effects of {output}", lines
+        yield f"Main effects on {output}{which}", lines
 
 
 def _figures_of(study: Findings, t: int) -> tuple[Figure, Figure]:
     names, output = [*map(plots.literal, study.runs.inputs)], plots.literal(study.runs.outputs[t])
-    order = study.sobol.total.value[t].argsort(descending=True).tolist()[:_MOST_LINES]
+    order = study.sobol.total.value[t].argsort(descending=True).tolist()[:_MOST_BARS]
     shown = [names[k] for k in order]
     first, total = study.sobol.first[t], study.sobol.total[t]
-    bars, axes = plots.figure(1, 1, 4.6, 3.2)
+    bars, axes = plots.figure(1, 1, 4.6, 3.4)
     intervals = [(low[order], high[order]) for low, high in (first.interval(), total.interval())]
     plots.sobol_bars(
         shown,
         first.value[order],
         total.value[order],
         *intervals,
-        ylabel=f"share of the variance of {output}",
+        ylabel="share of the variance",
         ax=axes[0, 0],
     )
     if sum(map(len, shown)) > _MOST_CHARACTERS:
         axes[0, 0].tick_params(axis="x", labelrotation=25)
+    plots.legend(bars, [axes[0, 0]])
+    order, shown = order[:_MOST_LINES], shown[:_MOST_LINES]
     effect = study.effects.effect[t]
-    lines, axes = plots.figure(1, 1, 4.6, 3.2)
+    lines, axes = plots.figure(1, 1, 4.6, 3.4)
     low, high = effect.interval()
     plots.main_effects(
         shown,
@@ -202,6 +206,7 @@ def _figures_of(study: Findings, t: int) -> tuple[Figure, Figure]:
         ylabel=f"mean of {output}",
         ax=axes[0, 0],
     )
+    plots.legend(lines, [axes[0, 0]], columns=2)
     return bars, lines
 
 

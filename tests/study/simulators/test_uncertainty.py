@@ -18,6 +18,7 @@ from rfgp.study.simulators.beyond import Beyond, factors
 from rfgp.study.simulators.check import checked
 from rfgp.study.simulators.emulator import Emulator
 from rfgp.study.simulators.limits import Limits
+from rfgp.study.simulators.page import page as page_of
 from rfgp.study.simulators.runs import runs_of
 
 LOW, HIGH = np.array([1e9, 0.001, -2.0]), np.array([3e9, 0.003, 2.0])
@@ -278,6 +279,18 @@ def test_the_page_and_the_report_say_the_same(study, tmp_path):
         assert words in page and words in report
     assert report.count("<img") == 4
     assert study.to_frame()["output"].unique().tolist() == ["force", "flow"]
+
+
+def test_figures_have_their_legends_below_and_four_lines_at_most(small_defaults):
+    x = np.random.default_rng(0).random((40, 5))
+    study = rfgp.study.uncertainty(x, x @ np.arange(1.0, 6.0))
+    (section,) = [section for section in page_of(study).sections if section.figures]
+    (_, bars), (caption, lines) = section.figures()
+    assert len(bars.axes[0].containers[0]) == 5 and len(lines.axes[0].get_lines()) == 4
+    assert caption == "Main effects on y (4 inputs with the largest total indices)"
+    for figure in (bars, lines):
+        assert figure.axes[0].get_legend() is None and len(figure.legends) == 1
+    assert [text.get_text() for text in lines.legends[0].get_texts()] == ["x5", "x4", "x3", "x2"]
 
 
 def test_files_and_the_command(small_defaults, tmp_path, capsys, monkeypatch):
