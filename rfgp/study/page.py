@@ -44,7 +44,11 @@ def page(result: StudyRecord) -> Page:
     of_data = {name: value for name, value in data.items() if name not in ("columns", "origin")}
     machine = result.environment["versions"] | {k: v for k, v in result.environment.items() if k != "versions"}
     sections = [
-        Section("Figures", figures=lambda: _figures(result)),
+        Section(
+            "Figures",
+            [f"Curves show {result.drawn_note}."] if result.drawn_note else [],
+            figures=lambda: _figures(result),
+        ),
         Section("All methods", table=result.scores(kernel_error="kernel error"), note=f"{result.notes}."),
         *_outputs(result, verdict),
         *_kernels(result),
@@ -87,14 +91,17 @@ def command(result: StudyRecord) -> str:
 
 
 def _figures(result: StudyRecord) -> Iterator[tuple[str, Figure]]:
-    """Scores of models, and how far from the exact model every method is, by its time; with what they show."""
-    for measure, label in {"error": f"test {result.error_name}", "mnll": "test MNLL"}.items():
-        yield f"{label} of the best approximation, the exact model and the baselines", _models(result, measure, label)
+    """How far from the exact model methods are, by their time, and scores of models; with what they show."""
     figure, axes = plots.figure(1, 1, 4.6, 4.2)
     panel = result.panels()[0]
     result.draw(*panel, True, axes[0, 0])
     plots.legend(figure, [axes[0, 0]], columns=2)
     yield f"{panel[1]} by time", figure
+    for measure, label in {"error": f"test {result.error_name}", "mnll": "test MNLL"}.items():
+        yield (
+            f"{label[0].upper()}{label[1:]} of the best approximation, the exact model and the baselines",
+            _models(result, measure, label),
+        )
 
 
 def _models(result: StudyRecord, measure: str, label: str) -> Figure:

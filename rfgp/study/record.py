@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,9 @@ from .verdict import Facts, Model, Verdict, verdict
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+
+_MOST_CURVES = 4
+"""Methods of a panel."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,23 @@ class StudyRecord:
             *([trust] if trust[2] is not None else []),
         ]
 
+    def drawn(self) -> list[str]:
+        """The methods in figures: that of the verdict, and others of the smallest KL; at most four, in their order."""
+        best = self.verdict()
+        kl: dict[str, float] = dict.fromkeys(self.settings["methods"], math.inf)
+        for row in self.summaries():
+            is_best = (self.label(row.method, row.num_features), row.num_features) == (best.method, best.num_features)
+            kl[row.method] = min(kl[row.method], -math.inf if is_best else row.mean["kl"])
+        chosen = sorted(kl, key=lambda method: kl[method])[:_MOST_CURVES]
+        return [method for method in kl if method in chosen]
+
+    @property
+    def drawn_note(self) -> str:
+        """Which methods figures show, where these are not all."""
+        shown, count = len(self.drawn()), len(self.settings["methods"])
+        which = "the best one, and the others with the smallest KL to the exact model"
+        return f"{shown} of {count} methods: {which}" if shown < count else ""
+
     def draw(self, measure: str, label: str, level: float | None, by_time: bool, ax: Axes | None = None) -> Axes:
         """A measure against the number of features, or against time."""
         rows = self.summaries()
@@ -190,7 +211,7 @@ class StudyRecord:
         if measure in ("coverage", "overconfidence"):
             levels = {"nominal": LEVEL if measure == "coverage" else 0.0}
         return plots.comparison(
-            {method: _curve(rows, method, measure, by_time) for method in self.settings["methods"]},
+            {method: _curve(rows, method, measure, by_time) for method in self.drawn()},
             exact=level,
             exact_x=self.exact.seconds if by_time else None,
             exact_name=self.exact_name,
@@ -205,7 +226,7 @@ class StudyRecord:
     def figure(self) -> Figure:
         """KL, error, MNLL and coverage against the number of features (top) and against time (bottom)."""
         panels = self.panels()
-        figure, axes = plots.figure(2, len(panels))
+        figure, axes = plots.figure(2, len(panels), 2.9)
         for column, panel in enumerate(panels):
             for ax, by_time in zip(axes[:, column], (False, True), strict=True):
                 self.draw(*panel, by_time, ax)
@@ -213,7 +234,8 @@ class StudyRecord:
         count = len(self.settings["seeds"])
         figure.suptitle(
             f"{self.data['name']}, {self.settings['kernel']} kernel, {self.data['num_train']:,} training rows: "
-            + (f"mean and standard error over {count} seeds" if count > 1 else "one seed"),
+            + (f"mean and standard error over {count} seeds" if count > 1 else "one seed")
+            + (f"\n{self.drawn_note}" if self.drawn_note else ""),
             fontsize="medium",
         )
         return figure

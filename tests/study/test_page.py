@@ -79,6 +79,31 @@ def test_the_report_has_the_verdict_first(page, result):
     assert all(reason.replace("&", "&amp;") in page for reason in verdict.reasons)
 
 
+def test_figures_are_in_the_order_of_the_table_with_captions(page):
+    captions = re.findall("<figcaption>(.*?)</figcaption>", page)
+    assert [caption.split()[0] for caption in captions] == ["KL(approximate,", "Test", "Test"]
+    assert [word in caption for word, caption in zip(("KL", "RMSE", "MNLL"), captions, strict=True)] == [True] * 3
+    assert "Curves show" not in page  # all methods are in the figures
+
+
+def test_figures_have_four_methods_at_most(result):
+    """The best one, though it is the farthest from the exact model, and those of the smallest KL."""
+    (best,) = result.of("rademacher:real", 16)[:1]
+    shift = {"first": 5.0, "second": 9.0, "third": 1.0, "fourth": 2.0, "fifth": 3.0}
+    runs = [
+        dataclasses.replace(best, method=name, kl=best.kl + more, kl_reverse=0.0 if name == "second" else best.kl)
+        for name, more in shift.items()
+    ]
+    settings = {**result.settings, "methods": list(shift)}
+    many = study.StudyResult(**{**vars(result), "runs": tuple(runs), "settings": settings})
+    assert many.verdict().method == "second" and many.drawn() == ["second", "third", "fourth", "fifth"]
+    figure = many.figure()
+    assert all(len(ax.containers) == 4 for ax in figure.axes)
+    assert "4 of 5 methods: the best one" in figure.get_suptitle()
+    assert "Curves show 4 of 5 methods: the best one" in page_of(many).html()
+    assert result.drawn_note == "" and result.drawn() == ["rademacher:real", "auto"]
+
+
 def test_names_from_files_are_no_markup(page):
     assert "<toy>" not in page and "&lt;toy&gt; &amp; co" in page
 

@@ -153,7 +153,7 @@ def check_colors(name: Any) -> None:
 
 
 def legend(target: Figure, panels: Sequence[Axes], columns: int = 4) -> None:
-    """One legend for all panels below the figure, every label once.
+    """One legend for all panels below the figure, every label once; it replaces the legends inside the panels.
 
     :param columns: the number of columns of the legend.
 
@@ -173,11 +173,12 @@ def legend(target: Figure, panels: Sequence[Axes], columns: int = 4) -> None:
     for ax in panels:
         for handle, label in zip(*ax.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
+        if (inside := ax.get_legend()) is not None:
+            inside.remove()
     target.legend(
         list(handles.values()),
         list(handles),
         loc="outside lower center",
         ncols=min(columns, len(handles)),
         frameon=False,
-        fontsize="small",
     )

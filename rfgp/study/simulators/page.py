@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from ...diagnostics.sensitivity.estimate import Estimate
 from .. import plots
 from ..report import Page, ReportTable, Section
 from .findings import Findings
+from .units import quantity, without_unit
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,9 +25,12 @@ _MATTERS = 0.01
 _OUTSIDE, _OUTSIDE_OF_VARIANCE = 0.02, 0.1
 _APART = 0.1
 """By how much mean ranks of an input, as shares, differ where failed runs are said to be."""
+_SHOWN, _TURNS = 0.1, 0.05
+"""The first-order index of an input where its effect is put in words, and how far means turn back, as shares of their
+range, where this is said."""
 _QUANTILES = (0.05, 0.5, 0.95)
-_MOST_LINES, _MOST_CHARACTERS = 8, 40
-"""Inputs of a figure, and characters of their names that fit beside each other."""
+_MOST_BARS, _MOST_LINES, _MOST_CHARACTERS = 8, 4, 40
+"""Inputs of a figure of indices, of one of main effects, and characters of names that fit beside each other."""
 
 
 def page(study: Findings) -> Page:
@@ -50,7 +55,10 @@ def _trust(study: Findings) -> list[str]:
         explained, spread, farthest = (float(part[t]) for part in (check.explained, check.spread, check.farthest))
         quality = "well" if explained >= _GOOD else "fairly" if explained >= _FAIR else "badly"
         where = " where runs succeeded" if study.failed[t] else ""
-        sentences.append(f"{name} is predicted {quality}{where}: {_percent(explained)} of its variance.")
+        sentences.append(
+            f"{name} is predicted {quality}{where}: {_percent(explained)} of its variance; "
+            f"the 95 % interval of a new run is {quantity(float(check.width[t]), name, 2)} wide (median)."
+        )
         sentences += _failures(study, t) + _repeated(study, t)
         if explained < _FAIR:
             sentences.append("  Indices and quantiles of it are rough; do more runs.")
@@ -58,20 +66,24 @@ def _trust(study: Findings) -> list[str]:
             sentences.append(f"  Its intervals were too narrow, and have been widened by a factor of {spread:.2f}.")
         if farthest > _FAR:
             run = int(check.worst[t]) + 1
-            sentences.append(f"  Look at run {run}: it is {farthest:.1f} standard deviations from what others say.")
+            sentences.append(f"  Look at run {run}: it is {farthest:.1f} standard deviations from its prediction.")
     return sentences
 
 
 def _check(study: Findings) -> Section:
     check = study.check
-    columns = zip(study.runs.outputs, *(part.tolist() for part in (check.rmse, check.explained)), strict=True)
-    rows = [[name, f"{rmse:.3g}", f"{explained:.4f}"] for name, rmse, explained in columns]
-    for row, coverage, spread in zip(rows, check.coverage.tolist(), check.spread.tolist(), strict=True):
-        row += [f"{coverage:.3f}", f"{max(spread, 1.0):.2f}"]
+    parts = (check.rmse, check.explained, check.coverage, check.width, check.spread)
+    rows = [
+        [name, f"{rmse:.3g}", f"{explained:.4f}", f"{coverage:.3f}", f"{width:.2g}", f"{spread:.2f}"]
+        for name, rmse, explained, coverage, width, spread in zip(
+            study.runs.outputs, *(part.tolist() for part in parts), strict=True
+        )
+    ]
     return Section(
-        table=ReportTable(["output", "RMSE", "R2", "in 95 %", "width"], [rows]),
-        note="Every run is predicted by others, from which all is learned anew; in 95 %: the share of runs inside "
-        "their 95 % intervals; width: by what intervals have been multiplied.",
+        table=ReportTable(["output", "RMSE", "R2", "coverage", "width of interval", "widened by"], [rows]),
+        note="Every run is predicted from other runs, with parameters learned from these alone. Coverage: the share of "
+        "the runs inside their 95 % intervals. The intervals are then multiplied by the factor in the last column. "
+        "Width of interval: how wide they are after that, as a median over the runs, in the unit of the output.",
     )
 
 
@@ -82,28 +94,31 @@ def _failures(study: Findings, t: int) -> list[str]:
         return []
     share = _percent(float(study.lost[t]))
     return [
-        f"  {failed:,} of {count:,} runs have no value of it: they failed. {share} of the inputs are expected to fail; "
-        "there indices and quantiles are guesses from runs elsewhere."
+        f"  {failed:,} of {count:,} runs failed: they have no value of it. {share} of the inputs are expected to fail; "
+        "there, indices and quantiles are extrapolated from the runs that succeeded."
     ]
 
 
 def _repeated(study: Findings, t: int) -> list[str]:
     """Which value is repeated, and which bounds are taken."""
-    limits, words = study.limits, []
+    name, limits, words = study.runs.outputs[t], study.limits, []
     most, low, high = limits.repeated[t], float(limits.low[t]), float(limits.high[t])
     if most is not None:
+        value, count = quantity(most.value, name), len(study.runs.x) - int(study.failed[t])
         words.append(
-            f"  {most.count:,} runs have the value {most.value:.4g} of it: near repeated values it is predicted worse."
+            f"  {most.count:,} of {count:,} runs have the value {value}: predictions near this value are worse, and "
+            "probabilities rough."
         )
-    bounds = [f"{what} {value:.4g}" for what, value in (("at least", low), ("at most", high)) if math.isfinite(value)]
-    if bounds:
-        words.append(f"  It is taken to be {' and '.join(bounds)}: its repeated values are a bound.")
+    bounds = [("at least", low), ("at most", high)]
+    taken = [f"{side} {quantity(value, name)}" for side, value in bounds if math.isfinite(value)]
+    if taken:
+        words.append(f"  It is taken to be {' and '.join(taken)}: its repeated values are a bound.")
     return words
 
 
 def _failed(study: Findings) -> list[Section]:
     """Where runs failed: medians of the inputs, those first that differ most."""
-    sentences, blocks, count = [], [], len(study.runs.x)
+    sentences, blocks, count, names = [], [], len(study.runs.x), list(study.runs.inputs)
     for t in study.failed.nonzero().flatten().tolist():
         has_run, output, failed = study.failures.has_run[:, t], study.runs.outputs[t], int(study.failed[t])
         without, others = study.runs.x[~has_run], study.runs.x[has_run]
@@ -114,16 +129,24 @@ def _failed(study: Findings) -> list[Section]:
         rows = [[output, name, f"{low:.4g}", f"{high:.4g}"] for name, low, high in both]
         blocks.append([rows[k] for k in order])
         right = study.failures.recognized(t)
-        known = f"by others, {right[0]:,} of {failed:,} are recognized, and {right[1]:,} of {count - failed:,} others"
+        known = (
+            f"a classifier that has not seen a run recognizes {right[0]:,} of the {failed:,} failed runs, "
+            f"and {right[1]:,} of the {count - failed:,} others"
+        )
         if sum(right) > max(failed, count - failed):
-            sides = [f"{rows[k][1]} is {'large' if apart[k] > 0.0 else 'small'}" for k in order[:2]]
+            sides = [
+                f"{without_unit(name)} is {'large' if apart[k] > 0.0 else 'small'} (median of failed runs "
+                f"{quantity(float(without.median(0).values[k]), name)}, of others "
+                f"{quantity(float(others.median(0).values[k]), name)})"
+                for k, name in [(k, names[k]) for k in order[:2]]
+            ]
             apart_enough = [side for side, k in zip(sides, order, strict=False) if abs(float(apart[k])) > _APART]
             place = f"most where {' and '.join(apart_enough)}" if apart_enough else "in a part of the inputs"
             sentences.append(f"{output}: runs fail {place}; {known}.")
         else:
             sentences.append(f"{output}: runs do not fail in one part of the inputs; {known}.")
     table = ReportTable(["output", "input", "median of failed", "of others"], blocks)
-    note = "The runs below are where runs are expected to succeed."
+    note = "The next runs, which are proposed below, are where runs are expected to succeed."
     return [Section("Where do runs fail?", sentences, table, note)] if blocks else []
 
 
@@ -133,6 +156,7 @@ def _indices(study: Findings) -> Section:
         first, total = study.sobol.first[t], study.sobol.total[t]
         order = total.value.argsort(descending=True).tolist()
         sentences.append(f"{output}: {_what_matters(names, order, first.value, total.value)}")
+        sentences += _shape(study, t, order[0])
         blocks.append([[output, names[k], *_with_interval(first, k), *_with_interval(total, k)] for k in order])
     sentences += _beyond(study)
     return Section(
@@ -148,12 +172,16 @@ def _indices(study: Findings) -> Section:
 def _beyond(study: Findings) -> list[str]:
     """The inputs of which much of the variance is outside the runs."""
     shares = dict(zip(study.runs.inputs, study.sobol.outside[1].tolist(), strict=True))
-    far = [f"{share:.0%} of that of {name}" for name, share in shares.items() if share > _OUTSIDE_OF_VARIANCE]
+    far = [
+        f"{100.0 * share:.0f} % of the variance of {name}"
+        for name, share in shares.items()
+        if share > _OUTSIDE_OF_VARIANCE
+    ]
     if not far:
         return []
     return [
-        f"Outside the runs there is a part of the variance of inputs: {', '.join(far)}. There outputs are taken to go "
-        "on as at the edge of the runs, by a factor that is not known; intervals are as wide as that makes them."
+        f"The runs do not cover {', '.join(far)}. There, the outputs are extrapolated with their slope at the edge of "
+        "the runs, times a factor that is not known; the intervals include what this factor may do."
     ]
 
 
@@ -163,36 +191,59 @@ def _what_matters(names: list[str], order: list[int], first: Tensor, total: Tens
     idle = [names[k] for k in order if float(total[k]) < _MATTERS]
     interactions = max(0.0, 1.0 - float(first.sum()))
     text = f"{words}; {_percent(interactions)} is due to interactions."
+    whole = round(100.0 * float(total.sum()))
+    if whole > 100:
+        text += f" Totals sum to {whole} %, because an interaction is counted in the total of each of its inputs."
     return text + (f" Less than 1 %: {', '.join(idle)}." if idle else "")
+
+
+def _shape(study: Findings, t: int, k: int) -> list[str]:
+    """How the mean of an output depends on an input: where it rises and falls."""
+    if float(study.sobol.first[t].value[k]) < _SHOWN:
+        return []
+    name, output = list(study.runs.inputs)[k], study.runs.outputs[t]
+    grid, mean = study.effects.grid[:, k], study.effects.effect.value[t, :, k]
+    last, sides = len(mean) - 1, mean[[0, -1]]
+    depths = float(sides.min() - mean.min()), float(mean.max() - sides.max())
+    turn = int(mean.argmin() if depths[0] >= depths[1] else mean.argmax())
+    places = [0, turn, last] if max(depths) > _TURNS * float(mean.max() - mean.min()) else [0, last]
+    at = [f"{quantity(float(mean[i]), output)} at {quantity(float(grid[i]), name)}" for i in places]
+    verbs = ["rises" if mean[j] > mean[i] else "falls" for i, j in itertools.pairwise(places)]
+    path = f"{verbs[0]} from {at[0]} to {at[1]}" + (f", and {verbs[1]} to {at[2]}" if len(places) > 2 else "")
+    return [f"  With {without_unit(name)}, the mean of {without_unit(output)} {path}."]
 
 
 def _figures(study: Findings) -> Iterator[tuple[str, Figure]]:
     """Indices and main effects of each output, with what they show."""
+    some = len(study.runs.inputs) > _MOST_LINES
+    which = f" ({_MOST_LINES} inputs with the largest total indices)" if some else ""
     for t, output in enumerate(study.runs.outputs):
         bars, lines = _figures_of(study, t)
         yield f"Sobol' indices of {output}", bars
-        yield f"main effects of {output}", lines
+        yield f"Main effects on {output}{which}", lines
 
 
 def _figures_of(study: Findings, t: int) -> tuple[Figure, Figure]:
     names, output = [*map(plots.literal, study.runs.inputs)], plots.literal(study.runs.outputs[t])
-    order = study.sobol.total.value[t].argsort(descending=True).tolist()[:_MOST_LINES]
+    order = study.sobol.total.value[t].argsort(descending=True).tolist()[:_MOST_BARS]
     shown = [names[k] for k in order]
     first, total = study.sobol.first[t], study.sobol.total[t]
-    bars, axes = plots.figure(1, 1, 4.6, 3.2)
+    bars, axes = plots.figure(1, 1, 4.6, 3.4)
     intervals = [(low[order], high[order]) for low, high in (first.interval(), total.interval())]
     plots.sobol_bars(
         shown,
         first.value[order],
         total.value[order],
         *intervals,
-        ylabel=f"share of the variance of {output}",
+        ylabel="share of the variance",
         ax=axes[0, 0],
     )
     if sum(map(len, shown)) > _MOST_CHARACTERS:
         axes[0, 0].tick_params(axis="x", labelrotation=25)
+    plots.legend(bars, [axes[0, 0]])
+    order, shown = order[:_MOST_LINES], shown[:_MOST_LINES]
     effect = study.effects.effect[t]
-    lines, axes = plots.figure(1, 1, 4.6, 3.2)
+    lines, axes = plots.figure(1, 1, 4.6, 3.4)
     low, high = effect.interval()
     plots.main_effects(
         shown,
@@ -202,19 +253,28 @@ def _figures_of(study: Findings, t: int) -> tuple[Figure, Figure]:
         ylabel=f"mean of {output}",
         ax=axes[0, 0],
     )
+    plots.legend(lines, [axes[0, 0]], columns=2)
     return bars, lines
 
 
 def _outputs(study: Findings) -> Section:
-    known, rows = study.propagation, []
+    known, rows, sentences = study.propagation, [], []
+    level = f"{100.0 * (_QUANTILES[-1] - _QUANTILES[0]):.0f} %"
     quantiles = {level: known.quantile(level) for level in _QUANTILES}
     for t, name in enumerate(study.runs.outputs):
         cells = [name, *(f"{float(part[t]):.4g}" for part in (known.mean, known.input_std, known.model_std))]
         rows.append(cells + [_between(quantiles[level], t) for level in _QUANTILES])
+        low, high = (float(quantiles[level].value[t]) for level in (_QUANTILES[0], _QUANTILES[-1]))
+        sentences.append(
+            f"{name}: the mean is {quantity(float(known.mean[t]), name)}, and the {level} interval is "
+            f"{quantity(high - low, name, 3)} wide, from {quantity(low, name)} to {quantity(high, name)}."
+        )
     return Section(
         "How uncertain are the outputs?",
+        sentences,
         table=ReportTable(
-            ["output", "mean", "sd, inputs", "sd, model", *(f"{level:.0%} quantile" for level in _QUANTILES)], [rows]
+            ["output", "mean", "sd, inputs", "sd, model", *(f"{100.0 * level:.0f} % quantile" for level in _QUANTILES)],
+            [rows],
         ),
         note="sd, inputs: what the uncertain inputs contribute; sd, model: what more runs would remove. "
         "Quantiles with 95 % intervals.",
@@ -226,17 +286,21 @@ def _exceedance(study: Findings) -> list[Section]:
         [name, f"{limit:.4g}", f"{value:.4f}", f"{low:.4f} to {high:.4f}"]
         for name, (limit, value, low, high) in study.exceedance.items()
     ]
+    sentences = [
+        f"{name} exceeds {quantity(limit, name)} with a probability of {_probability(value, low, high)}."
+        for name, (limit, value, low, high) in study.exceedance.items()
+    ]
     table = ReportTable(["output", "threshold", "probability", "95 %"], [rows])
-    return [Section("How likely is it that a threshold is exceeded?", table=table)] if rows else []
+    return [Section("How likely is it that a threshold is exceeded?", sentences, table)] if rows else []
 
 
 def _next(study: Findings) -> Section:
     before, after = study.model_std[0], study.model_std[-1]
     both = zip(study.runs.outputs, before.tolist(), after.tolist(), strict=True)
-    gains = [f"{name} {first:.2g} to {last:.2g}" for name, first, last in both]
+    gains = [f"{name}: from {quantity(first, name, 2)} to {quantity(last, name, 2)}." for name, first, last in both]
     columns = zip(study.runs.inputs, study.next_inputs.mT.tolist(), strict=True)
     rows = [[name, *(f"{value:.4g}" for value in values)] for name, values in columns]
-    sentence = "After these runs, what the model does not know goes, as a standard deviation, from"
+    sentence = "These runs are expected to reduce the standard deviation of what the emulator does not know."
     header = ["input", *(f"run {i + 1}" for i in range(len(study.next_inputs)))]
     return Section("What should be run next?", [sentence, *gains], ReportTable(header, [rows]))
 
@@ -246,11 +310,12 @@ def _inputs(study: Findings) -> Section:
     shares = zip(study.runs.inputs.items(), *study.sobol.outside.tolist(), strict=True)
     for (name, known), outside, of_variance in shares:
         by = "assumed: the range of the runs" if name in study.runs.assumed else "given"
-        rows.append([name, f"{known}", by, f"{outside:.1%}", f"{of_variance:.1%}"])
+        rows.append([name, f"{known}", by, f"{100.0 * outside:.1f} %", f"{100.0 * of_variance:.1f} %"])
         if outside > _OUTSIDE or of_variance > _OUTSIDE_OF_VARIANCE:
             sentences.append(
-                f"{outside:.1%} of {name} is outside the runs, with {of_variance:.0%} of its variance; predictions are "
-                "guesses there, and widen the intervals of indices and quantiles: do runs there."
+                f"{100.0 * outside:.1f} % of {name} is outside the runs, with {100.0 * of_variance:.0f} % of its "
+                "variance. Predictions are extrapolated there, which widens the intervals of indices and quantiles: do "
+                "runs there."
             )
     header = ["input", "distribution", "by", "outside the runs", "of its variance"]
     return Section("What was assumed of the inputs?", sentences, ReportTable(header, [rows]))
@@ -264,6 +329,10 @@ def _with_interval(estimate: Estimate, k: int) -> list[str]:
 def _between(estimate: Estimate, t: int) -> str:
     low, high = estimate.interval()
     return f"{float(estimate.value[t]):.4g} ({float(low[t]):.4g} to {float(high[t]):.4g})"
+
+
+def _probability(value: float, low: float, high: float) -> str:
+    return f"{100.0 * value:.3g} % (95 % interval: {100.0 * low:.3g} % to {100.0 * high:.3g} %)"
 
 
 def _percent(share: float) -> str:

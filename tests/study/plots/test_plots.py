@@ -77,9 +77,18 @@ def test_one_legend_for_all_panels(tmp_path):
         plots.comparison(curves(), exact=1.0, exact_x=100.0, ax=ax)
     plots.legend(figure, list(axes.flat))
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["exact", "method 0", "method 1"]
+    assert {text.get_fontsize() for text in figure.legends[0].get_texts()} == {axes[0, 0].xaxis.label.get_fontsize()}
     assert figure.get_layout_engine() is not None
     figure.savefig(tmp_path / "figure.png", dpi=30)
     assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+def test_one_legend_replaces_those_over_the_data():
+    figure, axes = plots.figure(1, 1)
+    plots.sobol_bars(["a", "b"], [0.3, 0.6], [0.4, 0.7], ax=axes[0, 0])
+    plots.legend(figure, [axes[0, 0]])
+    assert axes[0, 0].get_legend() is None
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["first order", "total"]
 
 
 def test_bad_arrays():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -18,6 +19,7 @@ from rfgp.study.simulators.beyond import Beyond, factors
 from rfgp.study.simulators.check import checked
 from rfgp.study.simulators.emulator import Emulator
 from rfgp.study.simulators.limits import Limits
+from rfgp.study.simulators.page import page as page_of
 from rfgp.study.simulators.runs import runs_of
 
 LOW, HIGH = np.array([1e9, 0.001, -2.0]), np.array([3e9, 0.003, 2.0])
@@ -173,7 +175,7 @@ def test_repeated_values_are_bounds(small_defaults):
     assert (study.predict(new)[0][:, 0] >= 0.0).all()
     page = str(study)
     assert "taken to be at least 0" in page and "taken to be at most 0" in page
-    assert page.count("have the value 0 of it") == 2
+    assert page.count(f"{(y == 0.0).sum()} of 60 runs have the value 0:") == 2
 
 
 def test_moments_of_clipped_normals_are_those_of_draws():
@@ -199,6 +201,9 @@ def test_intervals_that_are_too_narrow_are_widened():
     emulator = SimpleNamespace(left_out=lambda: (torch.zeros_like(y), torch.tensor([0.25, 1.0])), limits=Limits.of(y))
     check = checked(emulator, y)
     assert float(check.spread[0]) == pytest.approx(2.0, abs=0.2) and 1.0 <= float(check.spread[1]) < 1.1
+    torch.testing.assert_close(check.width, 2.0 * 1.959964 * check.spread * torch.tensor([0.5, 1.0]))
+    emulator.limits = Limits(torch.zeros(2), torch.full((2,), math.inf), (None, None))
+    torch.testing.assert_close(checked(emulator, y).width, 1.959964 * check.spread * torch.tensor([0.5, 1.0]))
     wide = SimpleNamespace(left_out=lambda: (torch.zeros_like(y), torch.tensor([4.0, 4.0])), limits=Limits.of(y))
     assert checked(wide, y).spread.tolist() == [1.0, 1.0]
     few = torch.linspace(0.0, 2.0 * 1.959964, 12, dtype=torch.float64).unsqueeze(-1)  # of 12, the last one counts
@@ -261,7 +266,7 @@ def test_intervals_know_of_the_inputs_beyond_the_runs(small_defaults):
     index = load.var() / (load.var() + 25.0 / 12.0)
     (low, high), found = study.sobol.first.interval(), study.sobol.first.value[0, 0]
     assert low[0, 0] <= index <= high[0, 0] and high[0, 0] - low[0, 0] > 0.15 and abs(found - index) < 0.05
-    assert study.sobol.outside[1, 0] > 0.7 and "of that of load" in str(study)
+    assert study.sobol.outside[1, 0] > 0.7 and "of the variance of load" in str(study)
     mean, std = study.predict([[20.0, 0.5]])
     assert abs(mean - 22.5) < 0.5 and abs(std - (20.0 - x[:, 0].max())) < 0.5  # the growth beyond, as much as expected
 
@@ -278,6 +283,50 @@ def test_the_page_and_the_report_say_the_same(study, tmp_path):
         assert words in page and words in report
     assert report.count("<img") == 4
     assert study.to_frame()["output"].unique().tolist() == ["force", "flow"]
+
+
+def test_figures_have_their_legends_below_and_four_lines_at_most(small_defaults):
+    x = np.random.default_rng(0).random((40, 5))
+    study = rfgp.study.uncertainty(x, x @ np.arange(1.0, 6.0))
+    (section,) = [section for section in page_of(study).sections if section.figures]
+    (_, bars), (caption, lines) = section.figures()
+    assert len(bars.axes[0].containers[0]) == 5 and len(lines.axes[0].get_lines()) == 4
+    assert caption == "Main effects on y (4 inputs with the largest total indices)"
+    for figure in (bars, lines):
+        assert figure.axes[0].get_legend() is None and len(figure.legends) == 1
+    assert [text.get_text() for text in lines.legends[0].get_texts()] == ["x5", "x4", "x3", "x2"]
+
+
+def test_findings_are_told_in_the_units_of_the_names(small_defaults):
+    """A bound, a kink, failures, a threshold and interactions, in sentences with numbers."""
+    x = np.random.default_rng(0).random((80, 2))
+    flow = np.maximum(0.0, 8.0 * x[:, 0] * x[:, 1] - 2.0)
+    heat = np.where(x[:, 1] > 0.8, math.nan, 300.0 + 20.0 * np.abs(x[:, 0] - 0.4))
+    x, y = pd.DataFrame(x, columns=["depth [m]", "load"]), pd.DataFrame({"flow [m3/s]": flow, "heat [K]": heat})
+    laws = dict.fromkeys(x.columns, "uniform(0, 1)")
+    study = rfgp.study.uncertainty(x, y, laws, thresholds={"flow [m3/s]": 2.0})
+    page, failed = str(study), np.isnan(heat).sum()
+    zeros, width = (flow == 0.0).sum(), study.check.width.tolist()
+    assert f"95 % interval of a new run is {width[0]:.2g} m3/s wide (median)" in page
+    assert f"{zeros} of 80 runs have the value 0 m3/s" in page and "taken to be at least 0 m3/s: its" in page
+    assert f"{failed} of 80 runs failed" in page
+    load = x["load"][x["load"] > 0.8].sort_values().iloc[(failed - 1) // 2]
+    assert f"runs fail most where load is large (median of failed runs {load:.4g}, of others" in page
+    _, value, low, high = (100.0 * number for number in study.exceedance["flow [m3/s]"])
+    assert f"exceeds 2 m3/s with a probability of {value:.3g} % (95 % interval: {low:.3g} % to {high:.3g} %)" in page
+    low, high = (float(study.propagation.quantile(level).value[1]) for level in (0.05, 0.95))
+    assert f"the 90 % interval is {high - low:.3g} K wide, from {low:.4g} K to {high:.4g} K" in page
+    turn = re.search(r"With depth, the mean of heat falls from \S+ K at \S+ m to (\S+) K at (\S+) m, and rises", page)
+    lowest = float(study.effects.effect.value[1, :, 0].min())
+    assert turn[1] == f"{lowest:.4g}" and abs(float(turn[2]) - 0.4) < float(study.effects.grid[:, 0].diff().max())
+    whole = 100.0 * float(study.sobol.total[0].value.sum())
+    assert whole > 110.0 and f"Totals sum to {whole:.0f} %, because an interaction is counted" in page
+
+
+def test_totals_that_do_not_exceed_the_whole_have_no_sentence(small_defaults):
+    x = np.random.default_rng(0).random((40, 2))
+    study = rfgp.study.uncertainty(x, x.sum(1))
+    assert "Totals sum to" not in str(study)
 
 
 def test_files_and_the_command(small_defaults, tmp_path, capsys, monkeypatch):
