@@ -87,6 +87,7 @@ def tails(x: torch.Tensor) -> torch.Tensor:
 class Simulator:
     """A function of inputs with distributions, which is run in a box.
 
+    :param described: the distributions by name, as studies take them.
     :param box: its limits.
     :param sizes: numbers of runs.
     :param designs: how many designs of each.
@@ -94,7 +95,7 @@ class Simulator:
     """
 
     function: Callable[[torch.Tensor], torch.Tensor]
-    described: dict[str, str]
+    described: dict[str, Any]
     box: list[tuple[float, float]]
     sizes: tuple[int, ...] = (60, 150)
     designs: int = 10
@@ -104,6 +105,11 @@ class Simulator:
     def inputs(self) -> list[InputDistribution]:
         """The distributions."""
         return [distribution(words) for words in self.described.values()]
+
+    def new_runs(self, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Inputs (M, d) that are spread as their distributions, and their outputs (M, T)."""
+        x = points(self.inputs, levels(4096, len(self.described), seed=seed + 100))
+        return x, self.function(x)
 
 
 def in_box(function: Callable[[torch.Tensor], torch.Tensor], box: list[tuple[float, float]], **given: Any) -> Simulator:
@@ -140,9 +146,8 @@ SIMULATORS = {
 }
 
 
-def truth(name: str, num_points: int) -> dict[str, torch.Tensor]:
+def truth(simulator: Simulator, num_points: int) -> dict[str, torch.Tensor]:
     """Indices (2, T, d) and quantiles (3, T) by runs of the simulator itself."""
-    simulator = SIMULATORS[name]
     function, inputs = simulator.function, simulator.inputs
     count = function(points(inputs, torch.full((1, len(inputs)), 0.5, dtype=torch.float64))).shape[-1]
     y = function(points(inputs, levels(num_points, len(inputs), seed=7)))
@@ -181,26 +186,21 @@ def by_quadrature(simulator: Simulator) -> torch.Tensor:
     return torch.stack([torch.stack(first, -1), torch.stack([1.0 - variance(every - {k}) / whole for k in dims], -1)])
 
 
-def studied(name: str, runs: int, seed: int, known: dict[str, torch.Tensor]) -> dict[str, Any]:
-    """A study of a fresh Latin hypercube design."""
-    simulator = SIMULATORS[name]
-    function, (low, high) = simulator.function, np.array(simulator.box).T
-    x = qmc.scale(qmc.LatinHypercube(len(low), seed=seed).random(runs), low, high)
-    y = function(torch.from_numpy(x)).numpy()
+def studied(simulator: Simulator, x: np.ndarray, seed: int, known: dict[str, torch.Tensor]) -> dict[str, Any]:
+    """A study of runs at x (N, d), compared with what is known."""
+    y = simulator.function(torch.from_numpy(x)).numpy()
     wall, start = time.perf_counter(), time.process_time()
     study = rfgp.study.uncertainty(x, y, simulator.described)
     seconds, wall = time.process_time() - start, time.perf_counter() - wall
-    inputs = list(study.runs.inputs.values())
-    at = points(inputs, levels(4096, len(inputs), seed=seed + 100))
+    at, outputs = simulator.new_runs(seed)
     mean, std = (part.reshape(len(at), -1) for part in study.predict(at))
-    error = function(at) - mean
+    error, spread = outputs - mean, outputs.std(0)
     indices = torch.stack([study.sobol.first.value, study.sobol.total.value])
     ends = zip(study.sobol.first.interval(), study.sobol.total.interval(), strict=True)
     lower, upper = (torch.stack(end) for end in ends)
     between = [study.propagation.quantile(level).interval() for level in QUANTILES]
     q_low, q_high = (torch.stack([pair[i] for pair in between]) for i in (0, 1))
     values = torch.stack([study.propagation.quantile(level).value for level in QUANTILES])
-    spread = function(at).std(0)
     return {
         "seed": seed,
         "seconds": seconds,
@@ -225,9 +225,13 @@ def _inside(low: torch.Tensor, value: torch.Tensor, high: torch.Tensor) -> torch
 
 
 def studies(name: str, runs: int, designs: int, num_points: int) -> list[dict[str, Any]]:
-    """Studies of several designs."""
-    known = truth(name, num_points)
-    return [studied(name, runs, seed, known) for seed in range(designs)]
+    """Studies of several fresh Latin hypercube designs."""
+    simulator = SIMULATORS[name]
+    known, (low, high) = truth(simulator, num_points), np.array(simulator.box).T
+    return [
+        studied(simulator, qmc.scale(qmc.LatinHypercube(len(low), seed=seed).random(runs), low, high), seed, known)
+        for seed in range(designs)
+    ]
 
 
 COLUMNS = {

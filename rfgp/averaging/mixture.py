@@ -185,6 +185,8 @@ class MixtureComponent(NamedTuple):
     def about(self, center: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Means (M, T) of targets less a center (T,), and of the squares of these differences.
 
+        Nodes on a transformed scale are within limits, or as far from the median as that is from the center.
+
         :param low: lower limits (T,) of nodes on a transformed scale.
         :param high: upper limits.
         """
@@ -194,6 +196,8 @@ class MixtureComponent(NamedTuple):
             square = apart.square() + self.tail.variance * unit.square() * variance
             return apart.mean(0), square.mean(0)
         first, second, std = torch.zeros_like(mean[0]), torch.zeros_like(mean[0]), variance.sqrt()
+        reach = 2.0 * self.target.inverse(mean).clamp(-_ENDLESS, _ENDLESS) - center
+        low, high = torch.minimum(low, reach), torch.maximum(high, reach)
         steps = self.tail.icdf(torch.special.ndtr(_NODES).unsqueeze(-1).expand(-1, mean.shape[-1]))
         count = max(1, _MOST_VALUES // max(mean.numel(), 1))
         for some, weights in zip(steps.split(count), _NODE_WEIGHTS.split(count), strict=True):
@@ -207,7 +211,8 @@ class Mixture:
     """The distributions of new targets, each alone: weighted mixtures of what members predict.
 
     Targets of a transformed scale count in means and variances with at most the range of the training targets and half
-    of it on both sides: the exponential of Student's t has no mean.
+    of it on both sides: the exponential of Student's t has no mean. Where a median is outside of this range, they count
+    up to twice its distance from the middle.
 
     :param components: what the members predict of M values of T targets.
     :param weights: their weights, (K, T).

@@ -193,6 +193,18 @@ def test_mixtures_have_the_moments_and_quantiles_of_their_density(model):
         torch.testing.assert_close(below, torch.full((NEW,), level, dtype=torch.float64), rtol=0.0, atol=1e-2)
 
 
+def test_moments_follow_medians_beyond_the_limits_of_a_transformed_scale():
+    x = torch.randn(60, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    model = AveragedGP(x, x.sum(-1).exp())
+    found = model.predictive(torch.full((1, 4), 1.8, dtype=torch.float64))
+    median = found.icdf(0.5)
+    assert float(median) > 1.2 * float(model.limits[1])  # inside the range of each input
+    torch.testing.assert_close(found.mean, median, rtol=0.1, atol=0.0)
+    assert float((found.mean - math.exp(7.2)).abs() / found.stddev) < 3.0
+    low, high = found.icdf(0.025), found.icdf(0.975)
+    torch.testing.assert_close(found.stddev, (high - low) / 3.92, rtol=0.5, atol=0.0)
+
+
 def test_quantiles_of_normal_scores(model):
     found, z = model.predictive(TEST), torch.linspace(-3.0, 3.0, NEW, dtype=torch.float64)
     torch.testing.assert_close(found.cdf(found.of_scores(z)), torch.special.ndtr(z))
