@@ -45,6 +45,10 @@ class SobolIndices:
     method: str
     outside: Tensor
 
+    def __str__(self) -> str:
+        """The table, with intervals of probability 95 %."""
+        return self.table()
+
     def table(self, level: float = 0.95) -> str:
         """The indices with intervals of probability ``level`` as plain text, the most important input first.
 

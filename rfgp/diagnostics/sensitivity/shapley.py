@@ -49,6 +49,10 @@ class ShapleyEffects:
     variance: Estimate
     outside: Tensor
 
+    def __str__(self) -> str:
+        """The table, with intervals of probability 95 %."""
+        return self.table()
+
     def table(self, level: float = 0.95) -> str:
         """The effects with intervals of probability ``level`` as plain text, the most important input first."""
         ends = self.effects.interval(level)

@@ -117,7 +117,7 @@ def test_no_input_of_a_constant_function_is_important():
 
 def test_tables_name_inputs_in_order_of_importance():
     indices = sobol_indices(fitted(), {"length": Uniform(0.0, 1.0), "load": Uniform(0.0, 1.0)}, num_functions=20)
-    heading, first, second = indices.table().splitlines()
+    heading, first, second = str(indices).splitlines()
     assert heading.split() == ["input", "first", "order", "total"] and first.startswith("length  1.000 (")
     assert second.startswith("load    0.000 (") and indices.names == ("length", "load")
     pytest.importorskip("pandas")

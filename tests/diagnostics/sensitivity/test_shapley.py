@@ -154,7 +154,7 @@ def test_every_output_has_effects():
     assert found.effects.value.shape == found.standard_error.shape == (2, 3)
     for t in range(2):
         assert torch.allclose(found.effects.value[t], exact_effects(slopes[:, t], CORRELATION), atol=0.03)
-    assert "output 2" in found.table()
+    assert "output 2" in found.table() and str(found) == found.table()
 
 
 def test_samples_have_the_marginals_and_the_rank_correlation():
