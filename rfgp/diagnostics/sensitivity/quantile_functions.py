@@ -43,6 +43,11 @@ def quantile_function(value: Any, name: str = "the input") -> QuantileFunction |
         raise ValueError(
             f"expected a distribution for {name}, got the class {value.__name__}; make one by its parameters"
         )
+    if shape := tuple(getattr(value, "event_shape", ())):
+        raise ValueError(
+            f"expected a distribution of one number for {name}, got {type(value).__name__}, whose values have shape "
+            f"{shape}; pass a distribution for each input"
+        )
     for method in _QUANTILES:
         found = _of_one_number(value, method, name)
         if found is not None:
