@@ -369,8 +369,8 @@ class Family(abc.ABC):
             return x
         if int(dims.max()) >= x.shape[-1]:
             raise ValueError(
-                f"expected x with more than {int(dims.max())} columns as active_dims says, got {x.shape[-1]}; correct "
-                "one of the two"
+                f"expected x with at least {int(dims.max()) + 1} columns, as active_dims says, got {x.shape[-1]}; "
+                "correct one of the two"
             )
         return x.index_select(-1, dims)
 

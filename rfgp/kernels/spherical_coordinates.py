@@ -72,6 +72,6 @@ def _check_range(degrees: Tensor, name: str, limit: float) -> None:
     if has_values() and not bool((degrees.abs() <= limit).all()):
         got = float(degrees[~(degrees.abs() <= limit)].flatten()[0])
         raise ValueError(
-            f"expected a {name} in degrees from -{limit:g} to {limit:g}, got {got:g}; pass degrees, and latitude= and "
-            "longitude= where the columns are others"
+            f"expected a {name} in degrees from -{limit:g} to {limit:g}, got {got:g}; correct it, or name other "
+            "columns as latitude and longitude"
         )

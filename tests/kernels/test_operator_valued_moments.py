@@ -319,5 +319,5 @@ def test_exact_kernels_have_no_features():
     with pytest.raises(ValueError, match="expected a kernel with random features, got CurlFreeKernel"):
         hilbert_schmidt_variance(CurlFreeKernel(RBFKernel()), points(2, 2), points(2, 2))
     kernel = approximated(CurlFreeKernel(RBFKernel(active_dims=[0, 4])), dim=2)
-    with pytest.raises(ValueError, match="expected x with more than 4 columns"):
+    with pytest.raises(ValueError, match="expected x with at least 5 columns"):
         hilbert_schmidt_variance(kernel, points(2, 2), points(2, 2))

@@ -94,6 +94,7 @@ def _checked(correlation: Any, names: list[str]) -> Tensor:
         )
     if bool(torch.linalg.cholesky_ex(matrix)[1]):
         raise ValueError(
-            "expected a positive definite correlation, got one that no random vector has; make its correlations smaller"
+            "expected a positive definite correlation, got a singular or indefinite one; leave out inputs that others "
+            "determine, or make correlations smaller"
         )
     return matrix

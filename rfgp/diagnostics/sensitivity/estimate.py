@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..._support import checks
+
+_MUCH = 0.1
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,36 @@ class Estimate:
         """The estimate of one of several quantities."""
         spread = None if self.spread is None else self.spread[:, index]
         return Estimate(self.value[index], self.samples[:, index], spread)
+
+
+def table(names: Sequence[str], columns: Mapping[str, Estimate], outside: Tensor, level: float) -> str:
+    """Estimates (d,) or (T, d) with intervals as plain text, the input with the largest one of the last column first.
+
+    Below these it names inputs of which much is outside the training inputs.
+
+    :param outside: the shares of every input, and of its variance, outside the training inputs, (2, d).
+    """
+    several = [estimate.value.dim() == 2 for estimate in columns.values()][-1]
+    lines, width = [], max(len("input"), *map(len, names))
+    for output in range(len(list(columns.values())[-1].value)) if several else [None]:
+        shown = [estimate if output is None else estimate[output] for estimate in columns.values()]
+        lines += [] if output is None else [f"output {output + 1}"]
+        lines.append(f"{'input':<{width}}  {'  '.join(f'{name:<22}' for name in columns)}".rstrip())
+        for k in shown[-1].value.argsort(descending=True).tolist():
+            cells = [f"{_with_interval(estimate[k], level):<22}" for estimate in shown]
+            lines.append(f"{names[k]:<{width}}  {'  '.join(cells)}".rstrip())
+    lines += [
+        f"{share:.1%} of {name}, with {of_variance:.0%} of its variance, is outside the training inputs: there the "
+        "function is extrapolated, and intervals may be too narrow."
+        for name, share, of_variance in zip(names, *outside.tolist(), strict=True)
+        if of_variance >= _MUCH
+    ]
+    return "\n".join(lines)
+
+
+def _with_interval(estimate: Estimate, level: float) -> str:
+    low, high = estimate.interval(level)
+    return f"{float(estimate.value):.3f} ({float(low):.3f}, {float(high):.3f})"
 
 
 def shares(parts: Tensor, whole: Tensor) -> Tensor:

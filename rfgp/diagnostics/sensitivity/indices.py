@@ -12,12 +12,10 @@ from torch import Tensor
 from ..._support import checks, optional
 from .analysis import Analysis, analysis
 from .closed_form import PartialVariances, partial_variances
-from .estimate import Estimate, shares
+from .estimate import Estimate, shares, table
 from .functions import differences, side_by_side
 from .given import Inputs
 from .sampled import sampled_variances
-
-_MUCH = 0.1
 
 
 @dataclass(frozen=True)
@@ -54,28 +52,7 @@ class SobolIndices:
 
         Below these it names inputs of which much is outside the training inputs.
         """
-        outputs = self.first.value.shape[0] if self.first.value.dim() == 2 else None
-        parts = [self._rows(t, level) for t in ([None] if outputs is None else range(outputs))]
-        return "\n".join(parts + self._extrapolated())
-
-    def _extrapolated(self) -> list[str]:
-        """A sentence for each input of which a tenth of the variance, or more, is outside the training inputs."""
-        return [
-            f"{share:.1%} of {name}, with {of_variance:.0%} of its variance, is outside the training inputs: there "
-            "indices are extrapolated, and their intervals may be too narrow."
-            for name, share, of_variance in zip(self.names, *self.outside.tolist(), strict=True)
-            if of_variance >= _MUCH
-        ]
-
-    def _rows(self, output: int | None, level: float) -> str:
-        first, total = (e if output is None else e[output] for e in (self.first, self.total))
-        width = max(len("input"), *map(len, self.names))
-        heading = f"{'input':<{width}}  {'first order':<22}  {'total':<22}"
-        lines = [heading.rstrip()] if output is None else [f"output {output + 1}", heading.rstrip()]
-        for k in total.value.argsort(descending=True).tolist():
-            cells = [f"{_with_interval(e[k], level):<22}" for e in (first, total)]
-            lines.append(f"{self.names[k]:<{width}}  {'  '.join(cells)}".rstrip())
-        return "\n".join(lines)
+        return table(self.names, {"first order": self.first, "total": self.total}, self.outside, level)
 
     def to_frame(self, level: float = 0.95) -> Any:
         """First-order and total indices as a pandas DataFrame, a row for every input (and output)."""
@@ -189,8 +166,3 @@ def _joined(parts: Sequence[PartialVariances], join: Callable[[list[Tensor]], Te
         join([part.others for part in parts]),
         join(pairs) if pairs else None,
     )
-
-
-def _with_interval(estimate: Estimate, level: float) -> str:
-    low, high = estimate.interval(level)
-    return f"{float(estimate.value):.3f} ({float(low):.3f}, {float(high):.3f})"

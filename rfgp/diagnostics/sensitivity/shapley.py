@@ -15,7 +15,7 @@ from torch import Tensor
 from ..._support import checks
 from .analysis import analysis
 from .copula import GaussianCopula
-from .estimate import Estimate, shares
+from .estimate import Estimate, shares, table
 from .given import Inputs, checked_inputs
 from .sampled import levels
 from .sources import Functions
@@ -38,9 +38,9 @@ class ShapleyEffects:
     >>> effects, variance = Estimate(half, half.expand(3, 2)), Estimate(torch.tensor(1.0), torch.ones(3))
     >>> found = ShapleyEffects(("length", "load"), effects, certain, variance, torch.zeros(2, 2))
     >>> print(found.table())
-    input                           Shapley effect
-    length                    0.500 (0.500, 0.500)
-    load                      0.500 (0.500, 0.500)
+    input   Shapley effect
+    length  0.500 (0.500, 0.500)
+    load    0.500 (0.500, 0.500)
     """
 
     names: tuple[str, ...]
@@ -54,19 +54,11 @@ class ShapleyEffects:
         return self.table()
 
     def table(self, level: float = 0.95) -> str:
-        """The effects with intervals of probability ``level`` as plain text, the most important input first."""
-        ends = self.effects.interval(level)
-        if self.effects.value.dim() == 1:
-            return self._rows(self.effects.value, *ends)
-        outputs = enumerate(zip(self.effects.value, *ends, strict=True))
-        return "\n".join(f"output {t + 1}\n{self._rows(*parts)}" for t, parts in outputs)
+        """The effects with intervals of probability ``level`` as plain text, the most important input first.
 
-    def _rows(self, value: Tensor, low: Tensor, high: Tensor) -> str:
-        lines = [f"{'input':<20}{'Shapley effect':>26}"]
-        for k in value.argsort(descending=True).tolist():
-            shown = f"{float(value[k]):.3f} ({float(low[k]):.3f}, {float(high[k]):.3f})"
-            lines.append(f"{self.names[k]:<20}{shown:>26}")
-        return "\n".join(lines)
+        Below these it names inputs of which much is outside the training inputs.
+        """
+        return table(self.names, {"Shapley effect": self.effects}, self.outside, level)
 
 
 @torch.no_grad()

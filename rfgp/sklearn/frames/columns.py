@@ -24,8 +24,6 @@ _SHARE_OF_NAMES = 0.5
 """The share of different values in a column of text from which on these are names of rows."""
 _FEWEST_MISSING = 10
 """How many cells have to be missing, and to be there, for an input that marks them."""
-LIMITS_OF_PLACES = {"latitude": 90.0, "longitude": 360.0}
-"""The largest latitudes and longitudes, in degrees."""
 _PARTS = ("year", "month", "day", "weekday", "hour")
 
 
@@ -40,8 +38,6 @@ class InputColumn:
     :param parts: of dates, beside the days since 1970: "year", "month", "day", "weekday", "hour" where these vary.
     :param unit: what stands before or behind numbers.
     :param marks_missing: whether one more input is 1 where a cell is missing.
-    :param place: of degrees, the columns of latitude and longitude of places on the sphere: their unit vectors are the
-        inputs, two of longitude and one of latitude.
     """
 
     name: str
@@ -53,14 +49,13 @@ class InputColumn:
     codes: tuple[tuple[float, ...], ...] = ()
     unit: str = ""
     marks_missing: bool = False
-    place: tuple[str, ...] = ()
 
     @classmethod
-    def learned(cls, name: str, cells: Cells, marks_missing: bool = False, place: tuple[str, ...] = ()) -> Self:
+    def learned(cls, name: str, cells: Cells, marks_missing: bool = False) -> Self:
         """The rule for a column, without codes."""
         values = cells.values[cells.is_there]
         fewest = min(len(values), len(cells.values) - len(values))
-        rule = cls(name, cells.kind, "", marks_missing=marks_missing and fewest >= _FEWEST_MISSING, place=place)
+        rule = cls(name, cells.kind, "", marks_missing=marks_missing and fewest >= _FEWEST_MISSING)
         if cells.kind == "text":
             categories, counts = np.unique(values.astype(str), return_counts=True)
             return replace(rule, fill=str(categories[counts.argmax()]), categories=tuple(map(str, categories)))
@@ -103,9 +98,6 @@ class InputColumn:
             means = len(self.codes[0]) - 1
             numbers = [""] if means == 1 else [f" {number}" for number in range(means)]
             return (*(f"{self.name}: mean of target{number}" for number in numbers), f"{self.name}: log rows", *marks)
-        if self.place:
-            axes = "z" if self.name == self.place[0] else "xy"
-            return (*(f"{', '.join(self.place)}: {axis}" for axis in axes), *marks)
         if self.kind != "text":
             return (self.name, *(f"{self.name}: {part}" for part in self.parts), *marks)
         shown_ones = self.categories[1:] if len(self.categories) == 2 else self.categories
@@ -116,10 +108,8 @@ class InputColumn:
         """Whether the column has so many categories with an input each that a kernel has effects of them."""
         return not self.codes and len(self.categories) >= FEWEST_LEVELS
 
-    def encoded(self, cells: Cells, *, impute: bool, radius: Floats | float = 1.0) -> Floats:
-        """The numbers of cells, (N, number of inputs), with NaN for what is missing and is not imputed.
-
-        :param radius: the cosines of the latitudes (N,) of longitudes.
+    def encoded(self, cells: Cells) -> Floats:
+        """The numbers of cells, (N, number of inputs); missing ones are filled in.
 
         Of text, a category that is not known has zeros, which is far from all others; the middle, of two categories;
         or the mean of all targets.
@@ -131,21 +121,7 @@ class InputColumn:
             values = values.astype(np.float64)
             each = _parts_of_dates(values) if self.parts else {}
             numbers = np.column_stack([values, *(each[part] for part in self.parts)])
-            if self.place:
-                numbers = self._of_places(np.radians(values), radius)
-        if not impute:
-            numbers[~cells.is_there] = np.nan
         return self._marked(numbers, cells)
-
-    def radius(self, cells: Cells) -> Floats:
-        """The cosines (N,) of latitudes."""
-        return np.cos(np.radians(np.where(cells.is_there, cells.values, self.fill).astype(np.float64)))
-
-    def _of_places(self, angles: Floats, radius: Floats | float) -> Floats:
-        """What latitudes or longitudes (N,) say of unit vectors: z, or x and y."""
-        if self.name == self.place[0]:
-            return np.sin(angles)[:, None]
-        return np.column_stack([radius * np.cos(angles), radius * np.sin(angles)])
 
     def _of_categories(self, values: NDArray[Any]) -> Floats:
         places = np.minimum(np.searchsorted(self.categories, values), len(self.categories) - 1)
@@ -162,7 +138,7 @@ class InputColumn:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
         """The rule of a dictionary of its fields, with lists in place of tuples."""
-        tuples = {name: tuple(record.get(name, ())) for name in ("categories", "parts", "place")}
+        tuples = {name: tuple(record[name]) for name in ("categories", "parts")}
         return cls(**{**record, **tuples, "codes": tuple(map(tuple, record["codes"]))})
 
 
@@ -179,19 +155,6 @@ def most_levels(num_rows: int) -> int:
     if num_rows > _MANY_ROWS:
         return FEWEST_LEVELS - 1
     return max(MOST_CATEGORIES, min(_MOST_LEVELS, _MOST_NUMBERS // max(num_rows, 1)))
-
-
-def check_places(cells: Mapping[str, Cells], place: tuple[str, ...]) -> None:
-    """Raise a ValueError where latitudes or longitudes are out of range."""
-    for name, (what, limit) in zip(place, LIMITS_OF_PLACES.items(), strict=True):
-        held = cells[name]
-        values = held.values[held.is_there].astype(np.float64)
-        bad = values[np.abs(values) > limit]
-        if len(bad):
-            raise ValueError(
-                f"expected {what} in degrees from -{limit:g} to {limit:g} in column {name!r}, got {bad[0]:g}; "
-                "correct it"
-            )
 
 
 def has_names(cells: Cells) -> bool:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 import numpy as np
@@ -13,9 +14,10 @@ from torch import Tensor
 
 from ..._support import checks
 from ..._support.data_frames import Missing, as_pandas
+from ...kernels.spherical_coordinates import SphericalCoordinates
 from ..arrays import Floats, check_names
 from .cells import MISSING_WORDS, Cells, decimal_of, read_as, recognized
-from .columns import MOST_CATEGORIES, InputColumn, check_places
+from .columns import MOST_CATEGORIES, InputColumn
 from .problems import bad_cells
 
 if TYPE_CHECKING:
@@ -41,16 +43,18 @@ def cells_of(
 class Encoding:
     """How the columns of a table become inputs; it is learned by :func:`rfgp.study.tables.read` and by estimators.
 
-    :param columns: the rules of the columns, in the order of the inputs.
+    :param columns: the rules of the columns.
     :param missing: what is done about missing cells: "raise", "drop" or "impute".
     :param decimal: the decimal point or comma of text; None where the table had no numbers in text.
     :param words: those of cells without a value, in small letters.
+    :param coordinates: pairs of columns of latitude and longitude, in degrees: their inputs are unit vectors.
     """
 
     columns: tuple[InputColumn, ...]
     missing: Missing = "impute"
     decimal: str | None = None
     words: tuple[str, ...] = MISSING_WORDS
+    coordinates: tuple[tuple[str, str], ...] = ()
 
     @classmethod
     def learned(
@@ -59,25 +63,24 @@ class Encoding:
         y: NDArray[Any] | None,
         task: str,
         most_categories: int = MOST_CATEGORIES,
-        places: Collection[tuple[str, ...]] = (),
         **settings: Any,
     ) -> tuple[Self, Floats]:
         """The rules for columns, and the inputs (N, d) that they make of the rows that they are learned from.
 
         :param y: targets (N,) or (N, T), or class numbers; None for none.
         :param most_categories: the largest number of categories with an input each; more have means of targets.
-        :param places: pairs of columns of latitude and longitude, of which unit vectors are made.
         :param settings: the other fields.
         :raises ValueError: for columns of more categories without targets.
         """
-        parts, impute = [], settings.get("missing", cls.missing) == "impute"
-        place_of = {name: place for place in places for name in place}
-        rules = [InputColumn.learned(name, held, impute, place_of.get(name, ())) for name, held in cells.items()]
-        radii = _radii(rules, cells)
-        for index, (name, column) in enumerate(cells.items()):
-            rule = rules[index]
+        rules, parts = [], []
+        impute = settings.get("missing", cls.missing) == "impute"
+        longitudes = {longitude for _, longitude in settings.get("coordinates", ())}
+        for name, column in cells.items():
+            rule = InputColumn.learned(name, column, impute)
+            if name in longitudes:
+                rule = replace(rule, fill=_mean_angle(column))
             if len(rule.categories) <= max(2, most_categories):
-                part = rule.encoded(column, impute=impute, radius=radii.get(rule.place, 1.0))
+                part = rule.encoded(column)
             elif y is None:
                 raise ValueError(
                     f"expected at most {most_categories} different values in a column of text without a target, got "
@@ -85,14 +88,42 @@ class Encoding:
                     "numbers of them, or leave the column out"
                 )
             else:
-                rules[index], part = rule.coded(column, y, task)
+                rule, part = rule.coded(column, y, task)
+            rules.append(rule)
             parts.append(part)
-        return cls(tuple(rules), **settings), np.concatenate(parts, axis=-1)
+        encoding = cls(tuple(rules), **settings)
+        return encoding, encoding._with_vectors(parts)
 
     @property
     def input_names(self) -> tuple[str, ...]:
         """The names of the inputs."""
-        return tuple(name for column in self.columns for name in column.names)
+        return tuple(name for _, name in self._inputs[0])
+
+    @cached_property
+    def _inputs(self) -> tuple[list[tuple[str, str]], list[SphericalCoordinates]]:
+        """The column and the name of every input, and what makes unit vectors of degrees, one pair after the other."""
+        inputs = [(column.name, name) for column in self.columns for name in column.names]
+        transforms = []
+        for latitude, longitude in self.coordinates:
+            degrees = [(latitude, latitude), (longitude, longitude)]
+            transforms.append(SphericalCoordinates(*map(inputs.index, degrees)))
+            vector = [(latitude, f"{latitude}, {longitude}: {axis}") for axis in "xyz"]
+            inputs = vector + [one for one in inputs if one not in degrees]
+        return inputs, transforms
+
+    def _with_vectors(self, parts: list[Floats]) -> Floats:
+        """The inputs (N, d) that numbers of the columns become, where degrees are made unit vectors."""
+        x = torch.from_numpy(np.concatenate(parts, axis=-1))
+        for pair, transform in zip(self.coordinates, self._inputs[1], strict=True):
+            try:
+                x = transform(x)
+            except ValueError as error:
+                raise ValueError(f"columns {pair[0]!r} and {pair[1]!r}: {error}") from None
+        return x.numpy()
+
+    def positions(self, column: InputColumn) -> list[int]:
+        """Which inputs are those of a column."""
+        return [place for place, (name, _) in enumerate(self._inputs[0]) if name == column.name]
 
     @property
     def marks(self) -> dict[str, int]:
@@ -103,17 +134,8 @@ class Encoding:
     @property
     def levels(self) -> list[list[int]]:
         """The inputs of every column of text that has many of them."""
-        ends = np.cumsum([len(column.names) for column in self.columns])
-        return [
-            list(range(end - len(column.names), end - column.marks_missing))
-            for column, end in zip(self.columns, ends.tolist(), strict=True)
-            if column.has_levels
-        ]
-
-    @property
-    def places(self) -> tuple[tuple[str, ...], ...]:
-        """The pairs of columns of latitude and longitude, of which unit vectors are made."""
-        return tuple(dict.fromkeys(column.place for column in self.columns if column.place))
+        chosen = [column for column in self.columns if column.has_levels]
+        return [self.positions(column)[: len(column.names) - column.marks_missing] for column in chosen]
 
     @property
     def is_plain(self) -> bool:
@@ -156,12 +178,10 @@ class Encoding:
         how = self.missing if missing is None else checks.choice("missing", missing, get_args(Missing))
         if how == "raise" and any(not found.is_there.all() for found in cells.values()):
             raise bad_cells(cells, "the table")
-        radii = _radii(self.columns, cells)
-        parts = [
-            column.encoded(cells[column.name], impute=how == "impute", radius=radii.get(column.place, 1.0))
-            for column in self.columns
-        ]
-        return np.concatenate(parts, axis=-1)
+        x = self._with_vectors([column.encoded(cells[column.name]) for column in self.columns])
+        if how != "impute":
+            x[~np.all([held.is_there for held in cells.values()], axis=0)] = np.nan
+        return x
 
     def unseen(self, cells: Mapping[str, Cells]) -> list[str]:
         """The categories of every row that the table that was learned from did not have, such as "region=West"."""
@@ -182,15 +202,14 @@ class Encoding:
     def from_json(cls, record: Mapping[str, Any]) -> Self:
         """The rules that :meth:`to_json` gave."""
         columns = tuple(InputColumn.from_json(column) for column in record["columns"])
-        return cls(columns, record["missing"], record["decimal"], tuple(record["words"]))
+        coordinates = tuple((latitude, longitude) for latitude, longitude in record["coordinates"])
+        return cls(columns, record["missing"], record["decimal"], tuple(record["words"]), coordinates)
 
 
-def _radii(columns: Collection[InputColumn], cells: Mapping[str, Cells]) -> dict[tuple[str, ...], Floats]:
-    """The cosines (N,) of the latitudes of every pair of columns; a ValueError for places that are none."""
-    latitudes = [column for column in columns if column.place and column.name == column.place[0]]
-    for column in latitudes:
-        check_places(cells, column.place)
-    return {column.place: column.radius(cells[column.name]) for column in latitudes}
+def _mean_angle(cells: Cells) -> float:
+    """The direction of the mean of the unit vectors of angles, in degrees."""
+    angles = np.radians(cells.values[cells.is_there].astype(np.float64))
+    return float(np.degrees(np.angle(np.exp(1j * angles).mean())))
 
 
 def named(frame: pandas.DataFrame) -> pandas.DataFrame:

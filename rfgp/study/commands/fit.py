@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--task", choices=("classification", "regression"), help="(default: as the target tells)")
     add("--drop", type=names, default=[], help="columns that are left out, with commas between them")
     add("--keep", type=names, default=[], help="columns that are inputs although they look like row identifiers")
-    add("--places", type=names, default=[], help="latitude and longitude in degrees, which become a unit vector")
+    add("--coordinates", type=names, default=[], help="latitude and longitude in degrees, which become a unit vector")
     add_reading(parser, "impute")
     add_missing_values(parser)
     add(
@@ -69,7 +69,7 @@ def run(options: argparse.Namespace) -> int:
         task=options.task,
         drop=options.drop,
         keep=options.keep,
-        places=options.places,
+        coordinates=options.coordinates,
         **reading(options),
     )
     print(f"{table.report()}\n", flush=True)

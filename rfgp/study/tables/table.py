@@ -116,14 +116,11 @@ class Table:
     def _inputs(self, train: NDArray[np.int64], test: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """The inputs of training and test rows, where codes are learned from the training rows alone."""
         x = self.x.numpy().copy()
-        start = 0
         for rule in self.encoding.columns:
-            place = slice(start, start + len(rule.names))
-            start = place.stop
             if rule.codes and self.y is not None and self.task is not None:
-                cells = self.cells[rule.name]
-                learned, x[train, place] = rule.coded(cells.taken(train), self.y[train].numpy(), self.task)
-                x[test, place] = learned.encoded(cells.taken(test), impute=True)
+                cells, places = self.cells[rule.name], self.encoding.positions(rule)
+                learned, of_train = rule.coded(cells.taken(train), self.y[train].numpy(), self.task)
+                x[train[:, None], places], x[test[:, None], places] = of_train, learned.encoded(cells.taken(test))
         return torch.from_numpy(x[train]), torch.from_numpy(x[test])
 
     def with_categories(self, most: int) -> Table:
@@ -131,8 +128,7 @@ class Table:
         if self.y is None or self.task is None:
             raise ValueError("expected a table with a target, got none; read it with target=")
         known = self.encoding
-        settings: dict[str, Any] = {"missing": known.missing, "decimal": known.decimal, "words": known.words}
-        settings["places"] = known.places
+        settings = {name: getattr(known, name) for name in ("missing", "decimal", "words", "coordinates")}
         encoding, x = Encoding.learned(self.cells, self.y.numpy(), self.task, most, **settings)
         return replace(self, x=torch.from_numpy(x), encoding=encoding)
 
@@ -145,7 +141,7 @@ def read(
     missing: Missing = "impute",
     drop: Sequence[str | int] = (),
     keep: Sequence[str | int] = (),
-    places: Sequence[str | int] = (),
+    coordinates: Sequence[str | int] = (),
     separator: str | None = None,
     decimal: str | None = None,
     header: bool | None = None,
@@ -174,7 +170,7 @@ def read(
     :param missing: "impute", "raise" or "drop".
     :param drop: columns that are not looked at.
     :param keep: columns that are inputs although they look like row identifiers.
-    :param places: a latitude and a longitude in degrees, or several such pairs, which become unit vectors, see
+    :param coordinates: a latitude and a longitude in degrees, or several such pairs, which become unit vectors, see
         :class:`rfgp.kernels.SphericalCoordinates`; default: none, as fields such as winds vary less along a latitude.
     :param decimal: the decimal point or comma of text.
     :param header: whether the first row has the names of the columns.
@@ -231,7 +227,7 @@ def read(
     y, found_task, classes = targets_of({name: taken[name] for name in targets}, task, raw.name)
     numbers = None if y is None else y.numpy()
     settings: dict[str, Any] = {"missing": missing, "decimal": found_mark, "words": words}
-    settings["places"] = _places(_columns(raw, places, "a place"), chosen)
+    settings["coordinates"] = _pairs(_columns(raw, coordinates, "a coordinate"), chosen)
     encoding, x = Encoding.learned(chosen, numbers, found_task or "", **settings)
     index = "".join(name for name, role in roles.items() if role == "index")
     for name, other in same_columns({name: cells[name] for name in (*inputs, *targets)}).items():
@@ -261,13 +257,13 @@ def read(
     )
 
 
-def _places(names: list[str], chosen: Mapping[str, Cells]) -> tuple[tuple[str, str], ...]:
+def _pairs(names: list[str], chosen: Mapping[str, Cells]) -> tuple[tuple[str, str], ...]:
     """Pairs of columns of latitude and longitude."""
     if len(names) % 2:
-        raise ValueError(f"expected a latitude and a longitude for each place, got {', '.join(names)}; name both")
+        raise ValueError(f"expected pairs of a latitude and a longitude, got {', '.join(names)}; name both")
     for name in names:
         if name not in chosen or chosen[name].kind not in ("integer", "number"):
-            raise ValueError(f"expected an input of numbers as a place, got {shown(name)}; leave it out of places")
+            raise ValueError(f"expected inputs of numbers as coordinates, got {shown(name)}; name others")
     return tuple(zip(names[::2], names[1::2], strict=True))
 
 
