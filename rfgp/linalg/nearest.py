@@ -20,24 +20,29 @@ _CACHED, _MOST, _ENOUGH = 2**20, 2**23, 64
 """Distances that are held at a time: those that stay in the cache, and more where these are of few points."""
 _SET = 16
 """Columns of a set, of which the smallest value is found first."""
+_ON_DEVICE = 2**26
+"""Distances that are held at a time on a device."""
 
 
 def scaled_points(x: Tensor, scales: Tensor) -> Tensor:
-    """Inputs (n, d) times scales (d,), without columns of zeros, or times a matrix (d, r); in float64 on the CPU."""
+    """Inputs (n, d) times scales (d,), without columns of zeros, or times a matrix (d, r); in float64."""
     rows = x.detach().double()
     if scales.dim() > 1:
-        return (rows @ scales).cpu()
+        return rows @ scales
     if not bool(scales.all()):  # a copy of the columns takes six times as long as their product
         seen = scales != 0 if bool(scales.any()) else slice(0, 1)
         rows, scales = rows[:, seen], scales[seen]
-    return (rows * scales).cpu()
+    return rows * scales
 
 
 class NearestRows:
-    """Finds the rows of points (N, d) that are nearest to others; with many columns up to the rounding of float32."""
+    """Finds the rows of points (N, d) that are nearest to others; with many columns up to the rounding of float32.
+
+    On the CPU rows of few columns are in a tree; on a device all distances are computed.
+    """
 
     def __init__(self, points: Tensor) -> None:
-        self.points = points.detach().double().cpu()
+        self.points = points.detach().double()
 
     @functools.cached_property
     def tree(self) -> scipy.spatial.KDTree:
@@ -61,13 +66,16 @@ class NearestRows:
         return rounded, 0.5 * rounded.square().sum(-1)
 
     def query(self, points: Tensor, count: int, slack: float = 0.0) -> Tensor:
-        """The numbers (n, count) of the nearest rows to finite points (n, d), in float64 on the CPU.
+        """The numbers (n, count) of the nearest rows to finite points (n, d), in float64 and on the device of the rows.
 
         :param slack: a tree may return rows that are farther by so much of the distance, which saves most of the time.
         :raises ValueError: for points too large for distances between them.
         """
         if not bool(points.square().sum(-1).isfinite().all()):
             raise checks.overflow(points)
+        if points.device.type != "cpu":
+            chunks = points.split(max(1, _ON_DEVICE // len(self.points)))
+            return torch.cat([self._distances(part).topk(count, largest=False)[1] for part in chunks])
         if self._has_few_columns:
             found = self.tree.query(points.numpy(), count, eps=slack, workers=num_workers())[1]
             return torch.from_numpy(found).reshape(len(points), count)
@@ -77,6 +85,13 @@ class NearestRows:
         held = half.new_empty(len(chunks[0]), len(rows))  # once: new ones for every chunk would leave holes in memory
         products = (torch.addmm(half, c, rows.mT, alpha=-1.0, out=held[: len(c)]) for c in chunks)
         return torch.cat([_smallest(values, count) for values in products])
+
+    def _distances(self, points: Tensor) -> Tensor:
+        """The distances (n, N) to all rows; of many columns, squares less those of the points, half, in float32."""
+        if points.shape[-1] <= _FEW_COLUMNS:
+            return torch.cdist(points, self.points, compute_mode="donot_use_mm_for_euclid_dist")
+        rows, half = self._rounded
+        return torch.addmm(half, (points - self.points.mean(0)).float(), rows.mT, alpha=-1.0)
 
 
 def _dimension(points: Tensor) -> float:

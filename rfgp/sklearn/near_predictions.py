@@ -114,7 +114,7 @@ class OwnRows:
         """Those at points (n, d) given the rows with the numbers near (n, k); None without a Cholesky factor."""
         points = cast(StationaryParts, stationary_parts(self.shared.kernel, x)).points
         with contextlib.suppress(ValueError):
-            mean, variance = predictions(self.rows, points, near.to(x.device))
+            mean, variance = predictions(self.rows, points, near)
             return mean.squeeze(-1), variance.squeeze(-1).clamp_min(0.0)
         return None
 
@@ -170,7 +170,7 @@ class OwnLabels:
     def _moments_at(self, x: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
         """Those at points (n, d) given the rows with the numbers near (n, k)."""
         size = _LABELED_POINTS if self.rows is None else _POINTS
-        chunks = zip(x.split(size), near.to(x.device).split(size), strict=True)
+        chunks = zip(x.split(size), near.split(size), strict=True)
         means, variances = zip(*(self._moments(*chunk) for chunk in chunks), strict=True)
         return torch.cat(means) - self.means, torch.cat(variances).clamp_min(0.0)
 

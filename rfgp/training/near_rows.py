@@ -68,10 +68,10 @@ class NearRows:
         twin, their targets are repeated measurements, and all groups stay.
         """
         points = self._searches[0][1].points
-        near = points[groups[:, :-1].cpu()] - points[groups[:, -1:].cpu()]
+        near = points[groups[:, :-1]] - points[groups[:, -1:]]
         squared = near.square().sum(-1).amin(-1)
         is_alone = squared > _TWIN * squared.median()
-        return groups[is_alone.to(groups.device)] if 2 * int(is_alone.sum()) > len(groups) else groups
+        return groups[is_alone] if 2 * int(is_alone.sum()) > len(groups) else groups
 
 
 Search = tuple[Tensor, NearestRows]
@@ -80,11 +80,11 @@ Search = tuple[Tensor, NearestRows]
 
 def searches(points: Tensor, scales: int = 1) -> list[Search]:
     """Searches among all rows of points (N, d), among a random eighth of them, among an eighth of these, and so on."""
-    some, found = torch.arange(len(points)), []
+    some, found = torch.arange(len(points), device=points.device), []
     for scale in range(scales):
         if scale:
-            some = some[random_rows(len(some), len(some) // _THINNING)]
-        found.append((some, NearestRows(points if scale == 0 else points[some.to(points.device)])))
+            some = some[random_rows(len(some), len(some) // _THINNING).to(some.device)]
+        found.append((some, NearestRows(points if scale == 0 else points[some])))
     return found
 
 
@@ -97,8 +97,8 @@ def near_groups(searches: list[Search], rows: Tensor, size: int, slack: float = 
     size = min(size, len(points) - 1)
     for number, (some, nearest) in enumerate(searches):
         count = size // len(searches) + (size % len(searches) if number == 0 else 0)
-        found = nearest.query(points[rows.cpu()], min(chosen.shape[-1] + count, len(some)), slack)
-        near = some[found].to(rows.device)
+        found = nearest.query(points[rows], min(chosen.shape[-1] + count, len(some)), slack)
+        near = some[found]
         is_chosen = (near.unsqueeze(-1) == chosen.unsqueeze(-2)).any(-1)
         others = is_chosen.to(torch.uint8).argsort(dim=-1, stable=True)[:, :count]
         chosen = torch.cat([near.gather(-1, others), chosen], dim=-1)

@@ -65,7 +65,11 @@ BY_DESIGN = {
     "inference/local/draws.py:LocalDraws.__call__": "the bytes of known points",
     "inference/local/prediction.py:LocalConditioning._of_blocks": "the numbers of the points of blocks",
     "inference/local/draws.py:ResidualDraws.at": "the numbers of the points of blocks",
-    "inference/local/prediction.py:LocalConditioning._near_rows": "nearest rows by a k-d tree",
+    "inference/local/partition.py:BlockPartition.__init__": "the tree of blocks",
+    "inference/local/partition.py:BlockPartition.extended": "the tree of blocks",
+    "inference/local/partition.py:BlockPartition.place": "the tree of blocks",
+    "inference/local/prediction.py:LocalConditioning._near_rows": "the numbers of the points of blocks",
+    "inference/local/rows.py:LocalRows.block_of": "the blocks of all rows, once",
     "inference/latent/local_laplace.py:BlockPrior.of_rows.<genexpr>": "the numbers of the rows of blocks",
     "inference/local/cells.py:CellSystem.independent": "the numbers of outputs",
     "inference/local/regression.py:LocalRegression.solved": "the numbers of the rows of blocks",
@@ -75,7 +79,6 @@ BY_DESIGN = {
     "inference/noise/raised.py:RaisedNoise._by_covariance": "which outputs are missing together",
     "inference/noise/raised.py:RaisedNoise._observed": "which outputs are missing together",
     "linalg/gram_matrix.py:members_of_groups": "which groups the rows of a chunk are in",
-    "linalg/nearest.py:scaled_points": "inputs for the trees of blocks and of nearest rows",
     "approximation/landmarks.py:_far_apart": "k-means++",
     "approximation/landmarks.py:choose_landmarks": "the numbers of the landmarks that k-means++ chose",
     "models/weight_space/row_sums.py:input_bounds": "two powers of two of every input",
@@ -365,6 +368,31 @@ def test_weight_space(kind, form, device):
         yield from of_weight_space(model, data, points)
 
     check(scenario, device)
+
+
+@devices
+def test_predictions_from_near_rows_stay_on_the_device(device):
+    """Near rows are found there; what is made once for all rows is there after the first prediction."""
+    copies = []
+
+    def scenario(device):
+        x, y = regression(device)
+        kernel = approximated(device, method="landmarks", train_inputs=x)
+        likelihood = GaussianLikelihood().double().to(device)
+        model = models.WeightSpaceGP(kernel, likelihood, block_size=8, num_neighbors=6).condition(x, y)
+        for points in (x[:2], x[:5] + 0.01):
+            posterior = model.posterior(points)
+            yield posterior.mean
+            yield posterior.variance
+            copies.append(watch.count(DOWN, UP) if device != CPU else None)
+
+    expected = list(scenario(CPU))
+    torch.manual_seed(0)
+    with Watch(device) as watch:
+        found = list(scenario(device))
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(numbers(one), other, rtol=1e-9, atol=1e-9)
+    assert copies[-2] == copies[-1]
 
 
 @devices

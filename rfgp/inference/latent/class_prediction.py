@@ -66,9 +66,8 @@ class ClassConditioning(LocalConditioning):
             places, near = self.place(x), self.rows.points(x)
             for block in places.unique().tolist():
                 of_block = (places == block).nonzero().squeeze(-1)
-                for points in of_block.split(max(1, _TOGETHER // self.num_functions)):
-                    given = self._nearest(near, points, self.num_neighbors).to(x.device)
-                    yield self._together(x, points.to(x.device), given)
+                for points in of_block.to(x.device).split(max(1, _TOGETHER // self.num_functions)):
+                    yield self._together(x, points, self._nearest(near, points, self.num_neighbors))
             return
         for points, given in self._near_rows(x):
             if self.num_neighbors is None:

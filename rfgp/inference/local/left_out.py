@@ -221,10 +221,10 @@ class _ConditioningWithout(LocalConditioning):
         super().__init__(kernel, rows, num_neighbors, together=together)
         size = numbers.shape[-1]
         self.given = min(num_neighbors, len(rows.x) - size)
-        self.group_of = torch.full((len(rows.x),), -1)
-        self.group_of[numbers.flatten().cpu()] = torch.arange(len(numbers)).repeat_interleave(size)
+        self.group_of = torch.full((len(rows.x),), -1, device=numbers.device)
+        self.group_of[numbers.flatten()] = torch.arange(len(numbers), device=numbers.device).repeat_interleave(size)
         self.num_neighbors = self.given + size
-        self.groups = self.group_of[numbers.flatten().cpu()]
+        self.groups = self.group_of[numbers.flatten()]
 
     def _nearest(self, near: Tensor, points: Tensor, count: int) -> Tensor:
         nearest = super()._nearest(near, points, count)

@@ -31,7 +31,7 @@ class BlockPartition:
         self.size = size
         self._splits: list[_Split] = []
         self.blocks: list[Tensor] = []
-        self._root = self._grow(points.detach(), torch.arange(len(points)))
+        self._root = self._grow(points.detach().cpu(), torch.arange(len(points)))
 
     def _grow(self, points: Tensor, rows: Tensor, block: int | None = None) -> int:
         """The node of a box with these rows: a split, or a new block, or the known block where it is given."""
@@ -50,7 +50,8 @@ class BlockPartition:
         return number
 
     def place(self, points: Tensor) -> Tensor:
-        """The number of the block that each of some points (n, d) lies in, (n,)."""
+        """The number of the block that each of some points (n, d) lies in, (n,), on the CPU."""
+        points = points.cpu()
         blocks = torch.empty(len(points), dtype=torch.long)
         waiting = [(self._root, torch.arange(len(points)))]
         while waiting:
@@ -73,7 +74,7 @@ class BlockPartition:
         result = object.__new__(type(self))
         result.size, result._root = self.size, self._root
         result._splits, result.blocks = list(self._splits), list(self.blocks)
-        num_before = len(points) - num_new
+        points, num_before = points.cpu(), len(points) - num_new
         places = self.place(points[num_before:])
         touched = places.unique().tolist()
         for block in touched:
@@ -89,6 +90,7 @@ class BlockPartition:
         :param points: all points, (N, d).
         :param is_removed: which of them go, (N,).
         """
+        points = points.cpu()
         left, numbers = points[~is_removed], (~is_removed).cumsum(0) - 1
         blocks = [numbers[rows[~is_removed[rows]]] for rows in self.blocks]
         gone = {(column, value) for row in points[is_removed].tolist() for column, value in enumerate(row)}
@@ -129,18 +131,22 @@ class BlockPartition:
                 self._splits[number] = split._replace(left=left, right=right)
                 return
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """Tensors from which :meth:`from_state_dict` makes the partition again."""
-        splits = [(split.column, split.left, split.right) for split in self._splits]
+    def block_of_rows(self) -> Tensor:
+        """The number of the block of every row, (N,), on the CPU."""
         numbers = torch.empty(sum(map(len, self.blocks)), dtype=torch.long)
         for number, rows in enumerate(self.blocks):
             numbers[rows] = number
+        return numbers
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Tensors from which :meth:`from_state_dict` makes the partition again."""
+        splits = [(split.column, split.left, split.right) for split in self._splits]
         return {
             "size": torch.tensor(self.size),
             "root": torch.tensor(self._root),
             "thresholds": torch.tensor([split.threshold for split in self._splits], dtype=torch.float64),
             "splits": torch.tensor(splits, dtype=torch.long).reshape(-1, 3),
-            "blocks": numbers,
+            "blocks": self.block_of_rows(),
         }
 
     @classmethod

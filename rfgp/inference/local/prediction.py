@@ -207,18 +207,17 @@ class LocalConditioning:
 
     def _near_rows(self, x: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         """The numbers of some points and of the rows near them, in chunks of points of the same blocks."""
-        near = self.rows.points(x)
-        places = self.rows.partition.place(near)
-        device = x.device
+        near, device = self.rows.points(x), x.device
         if self.num_neighbors is None:
+            places = self.rows.partition.place(near)
             for block in places.unique().tolist():
                 points = (places == block).nonzero().squeeze(-1)
                 yield points.to(device), self.rows.partition.blocks[block].to(device)
             return
-        cells = torch.arange(len(x)).view(-1, self.together)
-        for part in places[cells[:, 0]].argsort(stable=True).split(max(1, _SHARED // self.together)):
-            points = cells[part]
-            yield points.to(device), self._nearest(near, points[:, 0], self.num_neighbors).to(device)
+        cells = torch.arange(len(x), device=device).view(-1, self.together)
+        given = self._nearest(near, cells[:, 0], self.num_neighbors)
+        for part in self.rows.block_of[given[:, 0]].argsort(stable=True).split(max(1, _SHARED // self.together)):
+            yield cells[part], given[part]
 
     def _nearest(self, near: Tensor, points: Tensor, count: int) -> Tensor:
         """The numbers (n, m) of the rows nearest to the points with numbers (n,)."""

@@ -80,13 +80,18 @@ class LocalRows:
         return cls(x, columns, variances, scales, BlockPartition(scaled_points(x, scales), size), has_cells)
 
     def points(self, x: Tensor) -> Tensor:
-        """Scaled inputs (n, d), between which distances are measured, in float64 on the CPU."""
+        """Scaled inputs (n, d), between which distances are measured, in float64."""
         return scaled_points(checks.inputs(x, len(self.scales)), self.scales)
 
     @functools.cached_property
     def nearest(self) -> NearestRows:
         """What finds the nearest rows."""
         return NearestRows(self.points(self.x))
+
+    @functools.cached_property
+    def block_of(self) -> Tensor:
+        """The number of the block of every row, (N,)."""
+        return self.partition.block_of_rows().to(self.x.device)
 
     @property
     def tensors(self) -> list[Tensor]:

@@ -115,7 +115,7 @@ class SharedRows:
         """The numbers of scaled points that are close, and of the rows that they share."""
         size = min(max(_FEWEST_POINTS, _MOST_ROWS * len(points) // (_ROWS_PER_POINT * len(self.x))), _MOST_POINTS)
         count = min(max(_FEWEST_NEIGHBORS, 4 * _MOST_ROWS // min(size, max(len(points), 1))), len(self.x), _MOST_ROWS)
-        near = self.nearest.query(points, count).numpy()
+        near = self.nearest.query(points, count).cpu().numpy()
         for cluster in BlockPartition(points, size).blocks:
             yield cluster.to(self.x.device), _shared(near[cluster.numpy()]).to(self.x.device)
 
@@ -130,7 +130,7 @@ class SharedRows:
     def _is_safe(self) -> bool:
         """Whether rows, as points of clusters, are predicted well enough in float32."""
         some = torch.linspace(0, len(self.x) - 1, _CHECKED).long()
-        near = self.nearest.query(self.nearest.points[some], min(_MOST_ROWS, len(self.x))).to(self.x.device)
+        near = self.nearest.query(self.nearest.points[some], min(_MOST_ROWS, len(self.x)))
         return all(self._is_close(rows) for rows in near)
 
     def _is_close(self, rows: Tensor) -> bool:
