@@ -25,8 +25,8 @@ class Check:
     :param coverage: the share of the runs inside 95 % intervals, (T,).
     :param spread: by what the standard deviations are multiplied from here on, (T,): so much that a new run, which is
         like these, is inside its interval with a probability of 95 %, but not less than one.
-    :param width: how wide the 95 % intervals of the runs are from here on, as a median over the runs, in the units of
-        the outputs, (T,).
+    :param width: how wide the 95 % intervals of the runs are from here on, as a median over the runs that are not known
+        to be at a bound, in the units of the outputs, (T,).
     :param worst: the place of the run that is farthest outside its interval, (T,), and its distance in standard
         deviations, ``farthest``.
     """
@@ -60,5 +60,6 @@ def checked(emulator: Emulator, y: Tensor) -> Check:
     square, whole = error.square().nanmean(0), (y - y.nanmean(0)).square().nanmean(0)
     half = _WIDTH * spread * variance.sqrt() + 0.0 * y
     width = emulator.limits.clipped(mean + half) - emulator.limits.clipped(mean - half)
+    width = torch.where((width == 0.0) & (width > 0.0).any(0), torch.nan, width)
     farthest, worst = distance.abs().nan_to_num(0.0).max(0)
     return Check(square.sqrt(), 1.0 - square / whole, coverage, spread, width.nanmedian(0).values, worst, farthest)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Generator, Tensor
 
-from ...averaging import AveragedGP, one_target
+from ...averaging import AveragedGP
 from ...diagnostics.sensitivity.sources import Functions, FunctionSource
 from .beyond import Beyond, factors
+from .bounded import averages
 from .failures import Failures
 from .limits import Limits
 from .random_order import in_random_order
@@ -23,8 +25,8 @@ class Emulator(FunctionSource):
 
     Each output has an :class:`~rfgp.averaging.AveragedGP`, of which exact processes with single draws of the parameters
     stand for all. The distance of a function drawn from the mean is multiplied by the ``spread`` of its output, which
-    calibrates it. Beyond the runs functions go on as at their edge. They are clipped to the ``limits`` of outputs, and
-    ``failures`` says where runs have none.
+    calibrates it. Beyond the runs functions go on as at their edge. They are clipped to the ``limits`` of outputs,
+    beyond which they go on where that predicts better, and ``failures`` says where runs have none.
 
     :param x: runs (N, d), in float64.
     :param y: their outputs (N, T), NaN where a run has none.
@@ -38,16 +40,20 @@ class Emulator(FunctionSource):
         self.low, self.width = x.amin(0), x.amax(0) - x.amin(0)
         self.offset = y.nanmean(0)
         self.unit = (y - self.offset).square().nanmean(0).sqrt()
-        self.has_run, self.limits = ~y.isnan(), Limits.of(y)
+        self.has_run, limits = ~y.isnan(), Limits.of(y)
         scaled, standard = self._scaled(x), (y - self.offset) / self.unit
         self.rows = [
             has_run.nonzero().flatten()[in_random_order(column[has_run])]
             for column, has_run in zip(standard.mT, self.has_run.mT, strict=True)
         ]
-        pairs = zip(standard.mT, self.rows, strict=True)
-        averages = [_averaged(scaled[rows], column[rows]) for column, rows in pairs]
-        self.outputs = [average.single_draws(_NUM_PARAMETERS) for average in averages]
-        self.averages = [average.thinned(_NUM_PARAMETERS) for average in averages]
+        low, high = ((bounds - self.offset) / self.unit for bounds in (limits.low, limits.high))
+        every = [
+            averages(scaled[rows], standard[rows, t], low[t], high[t], generator) for t, rows in enumerate(self.rows)
+        ]
+        self.limits = replace(limits, cuts_off=tuple(len(parts) > 1 for parts in every))
+        counted = [[(part, (_NUM_PARAMETERS + k) // len(parts)) for k, part in enumerate(parts)] for parts in every]
+        self.averages = [[part.thinned(count) for part, count in parts] for parts in counted]
+        self.outputs = [[one for part, count in parts for one in part.single_draws(count)] for parts in counted]
         self.spread = torch.ones_like(self.unit)
         self.failures = Failures(scaled, self.has_run)
 
@@ -116,11 +122,13 @@ class Emulator(FunctionSource):
         better than a new one: by a fifth for 200 runs and 23 parameters. So they are learned anew for every fold.
         """
         mean, variance = torch.full((2, *self.has_run.shape), torch.nan, dtype=torch.float64)
-        for t, (average, rows) in enumerate(zip(self.averages, self.rows, strict=True)):
+        for t, (parts, rows) in enumerate(zip(self.averages, self.rows, strict=True)):
             for fold in torch.randperm(len(rows), generator=self.generator).chunk(min(_NUM_FOLDS, len(rows))):
-                found = average.without(fold).predictive(average.x[fold])
-                mean[rows[fold], t] = self.offset[t] + self.unit[t] * found.mean
-                variance[rows[fold], t] = self.unit[t].square() * found.variance
+                found = [part.without(fold).predictive(part.x[fold]) for part in parts]
+                moments = (torch.stack([one.mean for one in found]), torch.stack([one.variance for one in found]))
+                means, variances = _mixed(*moments)
+                mean[rows[fold], t] = self.offset[t] + self.unit[t] * means
+                variance[rows[fold], t] = self.unit[t].square() * variances
         return mean, variance
 
     @torch.no_grad()
@@ -150,13 +158,6 @@ class Emulator(FunctionSource):
             for processes in self.outputs
         ]
         return self.spread.square() * torch.stack(by_output, dim=-1).clamp_min(0.0)
-
-
-def _averaged(x: Tensor, y: Tensor) -> AveragedGP:
-    """An average of all runs, whose parameters are drawn given the first, as many as averages have draws for."""
-    most = one_target.CHOOSING
-    found = AveragedGP(x[:most], y[:most])
-    return found.update(x[most:], y[most:]) if len(x) > most else found
 
 
 def _mixed(means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:

@@ -29,11 +29,13 @@ class Limits:
     :param low: lower bounds (T,), minus infinity where there is none.
     :param high: upper bounds (T,), infinity where there is none.
     :param repeated: the most frequent value of each output, None where no value is repeated as often.
+    :param cuts_off: whether the functions of an output go on beyond its bounds, which cut them off; default: of none.
     """
 
     low: Tensor
     high: Tensor
     repeated: tuple[Repeated | None, ...]
+    cuts_off: tuple[bool, ...] = ()
 
     @classmethod
     def of(cls, y: Tensor) -> Limits:

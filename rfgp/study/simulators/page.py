@@ -83,7 +83,8 @@ def _check(study: Findings) -> Section:
         table=ReportTable(["output", "RMSE", "R2", "coverage", "width of interval", "widened by"], [rows]),
         note="Every run is predicted from other runs, with parameters learned from these alone. Coverage: the share of "
         "the runs inside their 95 % intervals. The intervals are then multiplied by the factor in the last column. "
-        "Width of interval: how wide they are after that, as a median over the runs, in the unit of the output.",
+        "Width of interval: how wide they are after that, as a median over the runs that are not known to be at a "
+        "bound, in the unit of the output.",
     )
 
 
@@ -105,14 +106,15 @@ def _repeated(study: Findings, t: int) -> list[str]:
     most, low, high = limits.repeated[t], float(limits.low[t]), float(limits.high[t])
     if most is not None:
         value, count = quantity(most.value, name), len(study.runs.x) - int(study.failed[t])
-        words.append(
-            f"  {most.count:,} of {count:,} runs have the value {value}: predictions near this value are worse, and "
-            "probabilities rough."
-        )
+        is_worse = not limits.cuts_off[t] or low < most.value < high
+        worse = ": predictions near this value are worse, and probabilities rough" if is_worse else ""
+        words.append(f"  {most.count:,} of {count:,} runs have the value {value}{worse}.")
     bounds = [("at least", low), ("at most", high)]
     taken = [f"{side} {quantity(value, name)}" for side, value in bounds if math.isfinite(value)]
     if taken:
         words.append(f"  It is taken to be {' and '.join(taken)}: its repeated values are a bound.")
+        if limits.cuts_off[t]:
+            words.append("  The bound cuts off a function that goes on beyond it, which predicts the runs better.")
     return words
 
 

@@ -75,7 +75,7 @@ def test_left_out_runs_are_those_of_averages_without_them(small_defaults):
     emulator = Emulator(x, y[:, :1], torch.Generator().manual_seed(0))
     emulator.generator.manual_seed(1)
     mean, variance = emulator.left_out()
-    (average,), (rows,) = emulator.averages, emulator.rows
+    ((average,),), (rows,) = emulator.averages, emulator.rows
     for fold in torch.randperm(12, generator=torch.Generator().manual_seed(1)).chunk(4):
         found = average.without(fold).predictive(emulator._scaled(x)[rows[fold]])
         torch.testing.assert_close(mean[rows[fold], 0], emulator.offset + emulator.unit * found.mean)
@@ -106,7 +106,7 @@ def test_many_runs_have_as_many_draws_of_the_parameters_as_few(monkeypatch):
     x, y = (torch.from_numpy(part.to_numpy()) for part in table(60))
     emulator = Emulator(x, y, torch.Generator().manual_seed(0))
     assert [len(processes) for processes in emulator.outputs] == [8, 8]
-    assert [len(average.y) for average in emulator.averages] == [60, 60]
+    assert [len(average.y) for (average,) in emulator.averages] == [60, 60]
     assert len(emulator.functions(16)) == 8
 
 
@@ -175,7 +175,23 @@ def test_repeated_values_are_bounds(small_defaults):
     assert (study.predict(new)[0][:, 0] >= 0.0).all()
     page = str(study)
     assert "taken to be at least 0" in page and "taken to be at most 0" in page
-    assert page.count(f"{(y == 0.0).sum()} of 60 runs have the value 0:") == 2
+    assert page.count(f"{(y == 0.0).sum()} of 60 runs have the value 0.") == 2
+    assert study.limits.cuts_off == (True, True, False) and page.count("cuts off a function that goes on") == 2
+    truth = f(new.numpy())
+    error = study.predict(new)[0][:, :2] - torch.from_numpy(np.column_stack([truth, -truth]))
+    assert (error.square().mean(0) < 1e-3 * truth.var()).all(), "the kink is no part of what is learned"
+    share, exceeded = (truth > 0.0).mean(), study.propagation.exceedance(0.0)
+    assert abs(float(exceeded.value[0]) - share) < 3.0 * (share * (1.0 - share) / 500.0) ** 0.5
+    assert float(exceeded.value[1]) == 0.0
+
+
+def test_outputs_that_no_bound_cuts_off_are_learned_as_they_are(small_defaults):
+    """A narrow ridge above zeros: few runs inside the bound do not tell a function that goes on below it."""
+    x = np.random.default_rng(0).random((80, 2))
+    ridge = np.maximum(0.0, 1.0 - 10.0 * np.abs(x[:, 0] - x[:, 1]))
+    study = rfgp.study.uncertainty(x, np.column_stack([ridge, np.sin(9.0 * x[:, 0]).round()]))
+    assert study.limits.low.tolist() == [0.0, -1.0] and study.limits.cuts_off[0] is False
+    assert "predictions near this value are worse" in str(study)
 
 
 def test_moments_of_clipped_normals_are_those_of_draws():
