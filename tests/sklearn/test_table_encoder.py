@@ -292,3 +292,11 @@ def test_frames_and_files_are_encoded_alike(tmp_path):
     assert encoder.get_feature_names_out().tolist() == list(found.input_names)
     np.testing.assert_array_equal(encoder.transform(table.drop(columns="y")), found.x.numpy())
     assert encoder.encoding_.encode(table).equal(found.x) and "zip=10115" in found.input_names
+
+
+def test_codes_of_many_categories_warn_of_nothing():
+    """Folds of codes are given in the way that the scikit-learn at hand wants."""
+    frame = pandas.DataFrame({"city": [f"city {number % 70}" for number in range(140)]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert TableEncoder().fit_transform(frame, np.arange(140.0)).shape == (140, 2)

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.model_selection import KFold, StratifiedKFold
 from sklearn.preprocessing import TargetEncoder
 
 from ..arrays import Floats
@@ -80,7 +81,7 @@ class InputColumn:
         of_rows, of_codes, of_others = [], [], []
         for target in y.reshape(len(y), -1).T:
             there = ~np.isnan(target) if target.dtype.kind == "f" else np.ones(len(target), bool)
-            encoder = TargetEncoder(target_type="continuous" if task == "regression" else "auto", random_state=0)
+            encoder = _target_encoder(is_continuous=task == "regression")
             of_folds = encoder.fit_transform(values[there], target[there])
             of_rows.append(encoder.transform(values))
             of_rows[-1][there] = of_folds
@@ -140,6 +141,15 @@ class InputColumn:
         """The rule of a dictionary of its fields, with lists in place of tuples."""
         tuples = {name: tuple(record[name]) for name in ("categories", "parts")}
         return cls(**{**record, **tuples, "codes": tuple(map(tuple, record["codes"]))})
+
+
+def _target_encoder(is_continuous: bool) -> TargetEncoder:
+    """An encoder with five random folds, which scikit-learn takes as a splitter since 1.9."""
+    encoder = TargetEncoder(target_type="continuous" if is_continuous else "auto")
+    if encoder.random_state == "deprecated":
+        folds = KFold if is_continuous else StratifiedKFold
+        return encoder.set_params(cv=folds(5, shuffle=True, random_state=0))
+    return encoder.set_params(random_state=0)
 
 
 def _parts_of_dates(days: Floats) -> dict[str, Floats]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
+from ...averaging.member import equal_rows
 from ...averaging.mixture import Tail
 from ...linalg.column_scales import standardized
 from ...models import WeightSpaceGP
@@ -22,8 +22,6 @@ _MOST_ROWS, _FEWEST_ROWS, _GAIN = 2000, 200, 0.02
 """How many rows the factor is learned from, and the nats per row that it has to gain on others."""
 _MANY_ROWS = 10_000
 """Of more rows it takes long to leave each out: some are not learned from at first."""
-_FOLDS = 10
-"""Of rows whose means are predicted together: one by all other rows would tell the error of a row among equal ones."""
 
 
 class Spread(torch.nn.Module):
@@ -109,14 +107,22 @@ def learned_spreads(
     """
     if len(x) < _FEWEST_ROWS or not deadline.allows():
         return []
-    predict = (
-        functools.partial(estimator.predict, x) if is_unseen else functools.partial(estimator.cross_val_predict, x, y)
-    )
-    unseen, std = (torch.from_numpy(part) for part in predict(return_std=True))
+    found = estimator.predict(x, return_std=True) if is_unseen else estimator.cross_val_predict(x, y, return_std=True)
+    unseen, std = (torch.from_numpy(part) for part in found)
     deviation = normal_deviation(estimator, std)
-    mean = unseen if is_unseen else torch.from_numpy(predict(_FOLDS))
+    mean = unseen if is_unseen else _of_equal_rows(unseen, x)
     parts = [part.reshape(len(y), -1).unbind(-1) for part in (mean, (y - unseen) / deviation)]
     return [Spread.learned(x, center, errors, columns, deadline, seed) for center, errors in zip(*parts, strict=True)]
+
+
+def _of_equal_rows(means: Tensor, x: Tensor) -> Tensor:
+    """Left-out means (N,) or (N, T), averaged over rows with the same inputs (N, d).
+
+    That of a single one of these follows from the targets of the others, and so tells its error.
+    """
+    groups = equal_rows(x)
+    sums = torch.zeros_like(means).index_add(0, groups, means)
+    return (sums / torch.bincount(groups, minlength=len(means)).reshape(-1, *[1] * (means.dim() - 1)))[groups]
 
 
 def rows_of_spreads(count: int, seed: int) -> Tensor:
