@@ -13,6 +13,7 @@ import pytest
 
 sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 
+import changes
 import claims
 import common
 from accuracy.table import points
@@ -33,6 +34,7 @@ def test_stored_claims_are_those_of_the_cells():
 
 def test_the_list_of_benchmarks_names_every_script_and_every_result_has_one():
     scripts = {path.stem for path in claims.HERE.glob("[a-z]*.py")} - {
+        "changes",
         "claims",
         "common",
         "gpytorch_models",
@@ -121,3 +123,14 @@ def test_a_result_is_shown_as_a_table_for_each_part(capsys):
     lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in capsys.readouterr().out.split("\n")[3:]]
     assert lines[0] == ["", "seconds", "holds", "mb, peak"]
     assert lines[2:4] == [["a", "1.235", "True", ""], ["b", "2", "", "3"]]
+
+
+def test_changes_are_those_of_numbers_that_both_results_have():
+    before = {"environment": {"threads": 1}, "cells": {"a": {"seconds": 2.0, "gone": 1.0}, "b": [{"seconds": 4.0}]}}
+    after = {"environment": {"threads": 2}, "cells": {"a": {"seconds": 1.0, "new": 3.0}, "b": [{"seconds": 6.0}]}}
+    found = changes.changes(before, after)
+    assert [(change.place, change.ratio) for change in found] == [
+        ("cells > a > seconds", 0.5),
+        ("cells > b > 0 > seconds", 1.5),
+    ]
+    assert {kind: len(part) for kind, part in changes.kinds(found).items()} == {"seconds": 2}
