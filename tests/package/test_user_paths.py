@@ -247,6 +247,10 @@ def other_likelihoods():
         summary = rfgp.fit(model, x, targets, max_evaluations=3, progress=False)
         assert summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
         assert likelihood(model.posterior(x)).mean.shape[-1] == 40
+    years = torch.linspace(0.1, 10.0, 40)
+    rates = models.LaplaceGP(approximated(), counts[0])
+    rfgp.fit(rates, x, (3.0 * years).round(), exposure=years, max_evaluations=3, progress=False)
+    assert counts[0](rates.posterior(x), exposure=years).mean.shape == (40,)
     classes = models.LaplaceGP(approximated(), gpytorch.likelihoods.SoftmaxLikelihood(2, 2)).condition(
         x, (y > 0.0).long()
     )
