@@ -143,6 +143,15 @@ def a_map():
     assert models.PosteriorPoints(model)(x).variance.shape == (40, 1)
 
 
+def functions_that_rise():
+    x, y = rows()
+    exact = kernels.ObservationKernel(RBFKernel(), input_dim=x.shape[-1])
+    model = models.WeightSpaceGP(rfgp.approximate(exact, 32, seed=0), GaussianLikelihood())
+    model.condition(observations.points(x), y)
+    rising = observations.derivatives(x, torch.eye(x.shape[-1])[0])
+    assert model.posterior(rising).mean.min() < 0.0 < models.given_positive(model, rising).posterior(rising).mean.min()
+
+
 def uncertain_inputs():
     x, y = rows()
     model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).condition(x, y)

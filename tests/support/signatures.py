@@ -663,6 +663,7 @@ SIGNATURES = [
     line(models.folds, num_rows=count(12), num_folds=count(3, least=2, most=12)),
     line(models.PosteriorPoints),
     line(models.sample_functions),
+    line(models.given_positive, model=ANY_MODEL.at(GP)),
     line(simplex.simplex_code, num_classes=count(3, least=2)),
     line(simplex.encode, labels=ANY_LABELS, num_classes=count(3, least=3)),
     line(simplex.decode, values=tensor(X[:, :2].clone(), lambda v: is_real(v))),
