@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from gpytorch.constraints import Interval, Positive
 from gpytorch.distributions import base_distributions
@@ -11,14 +9,15 @@ from gpytorch.priors import Prior
 from torch import Tensor
 
 from .._support import checks
-from .quadrature import QuadratureLikelihood
+from .counts import CountLikelihood
 
 
-class NegativeBinomialLikelihood(QuadratureLikelihood):
+class NegativeBinomialLikelihood(CountLikelihood):
     r"""Counts with the mean exp(f) and a learned dispersion :math:`\alpha`, the form NB2.
 
     .. math:: y \mid f \sim \mathrm{NB}, \qquad E[y \mid f] = e^f, \qquad \mathrm{Var}[y \mid f] = e^f + \alpha e^{2f}
 
+    Rows with an exposure e have the mean e exp(f), and the same dispersion: ``likelihood(f, exposure=e)``.
     GPyTorch's likelihood of this name has softplus(f) as its mean, and a variance that is a multiple of it.
 
     :param batch_shape: the batch shape of the dispersion; default: none.
@@ -61,9 +60,9 @@ class NegativeBinomialLikelihood(QuadratureLikelihood):
     def dispersion(self, value: Tensor | float) -> None:
         _set_dispersion(self, value)
 
-    def forward(self, function_samples: Tensor, *args: Any, **kwargs: Any) -> torch.distributions.NegativeBinomial:
-        """The distribution of counts given values of the function, the logarithms of the means."""
-        return _counts(function_samples, self.dispersion)
+    def counts(self, f: Tensor) -> torch.distributions.NegativeBinomial:
+        """The distribution of counts given the logarithms of their means."""
+        return _counts(f, self.dispersion)
 
     def conditional(self, function_samples: Tensor) -> torch.distributions.NegativeBinomial:
         """The distribution of counts, given K values of the function at every input, (..., N, K)."""

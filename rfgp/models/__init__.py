@@ -6,6 +6,7 @@ from .._support import lazy
 from .exact_samples import sample_functions
 from .folds import folds
 from .function_samples import FunctionSamples
+from .given_positive import given_positive
 from .heteroscedastic.model import HeteroscedasticGP
 from .laplace.model import LaplaceGP
 from .least_squares.model import VectorLeastSquares
@@ -35,6 +36,7 @@ __all__ = [
     "WeightSpaceVariationalGP",
     "WeightSpaceVariationalStrategy",
     "folds",
+    "given_positive",
     "knn_laplacian",
     "maps",
     "sample_functions",

@@ -25,6 +25,7 @@ def fit(
     *,
     noise: Tensor | None = None,
     weights: Tensor | None = None,
+    exposure: Tensor | None = None,
     strategy: str | Strategy = "auto",
     time_limit: float | None = None,
     max_evaluations: int = 200,
@@ -43,6 +44,7 @@ def fit(
         those of the ExactGP.
     :param noise: noise variances of the shape of y, for a WeightSpaceGP with fixed noise.
     :param weights: weights of the rows, (N,), which divide the noise of a WeightSpaceGP; default: ones.
+    :param exposure: of counts, of the shape of y, for a LaplaceGP: see :meth:`rfgp.models.LaplaceGP.condition`.
     :param strategy: from what parameters are learned: :class:`~rfgp.training.Auto`, :class:`~rfgp.training.Evidence`,
         :class:`~rfgp.training.Subset`, :class:`~rfgp.training.Blocks`, :class:`~rfgp.training.Neighbors`,
         :class:`~rfgp.training.LeaveOut`, :class:`~rfgp.training.Minibatches`, :class:`~rfgp.training.Average`, or any
@@ -84,5 +86,5 @@ def fit(
         checks.positive("time_limit", time_limit, "seconds, such as 30")
     wanted = strategy_of(strategy)
     row_noise, deadline = weighted(noise, weights, x), Deadline.after(time_limit)
-    task = Task(model, x, y, row_noise, method.evidence, limit, deadline, checks.no_bar(progress))
+    task = Task(model, x, y, row_noise, method.evidence, limit, deadline, checks.no_bar(progress), exposure)
     return method.strategy(task, wanted).fit(task)

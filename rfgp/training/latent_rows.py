@@ -40,7 +40,7 @@ class LatentRows(Observations):
 
     def __init__(self, objective: LaplaceObjective) -> None:
         super().__init__(objective, objective.model.covar_module.exact_kernel)
-        self.y = objective.y
+        self.checked, self.y = objective.rows, objective.y
         self._known: tuple[Tensor, Any] | None = None
 
     def log_densities(self, groups: Tensor, targets: int) -> Tensor:
@@ -62,16 +62,16 @@ class LatentRows(Observations):
         exact = cast("FeatureKernel", _WithoutFeatures(cells.kernel))
         return LatentFunctions(exact, cells.mean, cells.likelihood)
 
-    def _cells(self, rows: Tensor) -> tuple[Tensor, Tensor, list[int]]:
-        """Checked rows (B, n), or the observed cells of tables, and how many each group has."""
-        x, y = self.x[rows.flatten()], self.y[rows.flatten()]
-        targets = self.model.latent.targets(y, x)
+    def _cells(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor, list[int]]:
+        """Rows (B, n), or the observed cells of tables, and how many each group has."""
+        ((x, targets, exposure),) = self.checked.take(rows.flatten())
         is_there = torch.ones_like(targets, dtype=torch.bool) if targets.dim() == 1 else ~targets.isnan()
-        return *observed_cells(x, targets), is_there.reshape(len(rows), -1).sum(-1).tolist()
+        return *observed_cells(x, targets, exposure), is_there.reshape(len(rows), -1).sum(-1).tolist()
 
     def _at_mode(self, groups: Tensor) -> LaplaceAtMode:
-        x, y, sizes = self._cells(groups)
-        problem = LocalLaplace(self._functions, x, y, list(torch.arange(len(x), device=x.device).split(sizes)))
+        x, y, exposure, sizes = self._cells(groups)
+        parts = list(torch.arange(len(x), device=x.device).split(sizes))
+        problem = LocalLaplace(self._functions, x, y, exposure, parts)
         start = None
         if self._known is not None and torch.equal(self._known[0], groups):
             start = problem.start_at(self._known[1])
@@ -87,9 +87,9 @@ class LatentRows(Observations):
         """The log densities of other rows, given these, summed."""
         at = self._at_mode(given)
         kernel = at.problem.functions.kernel.exact_kernel
-        x, targets, _ = self._cells(rows.unsqueeze(0))
+        x, targets, exposure, _ = self._cells(rows.unsqueeze(0))
         cross = to_dense(kernel(at.problem.x, x)).double()
-        mean = at.problem.functions.mean_at(x).squeeze(-1) + (cross.mT @ at.weights).squeeze(-1)
+        mean = at.problem.functions.mean_at(x).squeeze(-1) + exposure.log() + (cross.mT @ at.weights).squeeze(-1)
         variance = kernel(x, diag=True).double() - at.posterior.sites[0].reduction(cross.unsqueeze(0)).flatten()
         latent = MultivariateNormal(mean, torch.diag(variance.clamp_min(1e-12)))
         density: Tensor = self.model.likelihood.log_marginal(targets, latent)

@@ -72,6 +72,11 @@ class Method:
             raise ValueError(f"expected strategy to be one of {shorts} for a {name}, got {got}; choose one")
         if task.noise is not None and not self.takes_noise:
             raise ValueError(f"expected no noise and weights for a {name}, got some; its likelihood has or learns it")
+        if task.exposure is not None and self.model is not LaplaceGP:
+            raise ValueError(
+                f"expected no exposure for a {name}, got some; use a LaplaceGP with a likelihood of counts, such as a "
+                "NegativeBinomialLikelihood"
+            )
         return self.chosen(task, strategy)
 
 
@@ -107,6 +112,10 @@ def _weight_space(task: Task, strategy: Strategy) -> Strategy:
 def _evidence(task: Task, strategy: Strategy) -> Strategy:
     """The evidence is the one thing that "auto" can take."""
     return Evidence(initialize=strategy.initialize) if type(strategy) is Auto else strategy
+
+
+def _laplace_evidence(task: Task) -> Objective:
+    return LaplaceObjective(task.model, task.x, task.y, task.exposure)
 
 
 def _laplace(task: Task, strategy: Strategy) -> Strategy:
@@ -147,7 +156,7 @@ _METHODS = (
         chosen=_weight_space,
     ),
     Method(WeightSpaceVariationalGP, _bound, (Evidence, Minibatches), chosen=_variational),
-    Method(LaplaceGP, lambda task: LaplaceObjective(task.model, task.x, task.y), (Evidence, Subset), chosen=_laplace),
+    Method(LaplaceGP, _laplace_evidence, (Evidence, Subset), chosen=_laplace),
     Method(HeteroscedasticGP, lambda task: NoiseObjective(task.model, task.x, task.y), (Evidence,), chosen=_evidence),
     Method(
         ExactGP,

@@ -41,6 +41,7 @@ class Task:
     limit: int
     deadline: Deadline
     is_silent: bool | None
+    exposure: Any = None
 
     def bar(self, total: int, unit: str) -> Any:
         """A progress bar."""

@@ -166,3 +166,15 @@ def test_draws_of_counts_have_function_values_of_their_own(make):
     assert drawn.shape == (count, 1)
     share = (drawn.log() - 12.0).abs().lt(0.2).double().mean()
     assert abs(share - 0.1585) < 4.0 * (0.1585 * 0.8415 / count) ** 0.5
+
+
+@pytest.mark.usefixtures("float64_default")
+@KINDS
+def test_an_exposure_multiplies_the_rate(make):
+    likelihood, latent, y = make(), function(), torch.tensor([0.0, 1.0, 3.0, 20.0])
+    exposure = torch.tensor([0.1, 1.0, 5.0, 100.0])
+    shifted = MultivariateNormal(latent.mean + exposure.log(), latent.covariance_matrix)
+    torch.testing.assert_close(likelihood(latent.mean, exposure=exposure).mean, exposure * latent.mean.exp())
+    torch.testing.assert_close(likelihood(latent, exposure=exposure).mean, likelihood(shifted).mean)
+    for density in (likelihood.log_marginal, likelihood.expected_log_prob):
+        torch.testing.assert_close(density(y, latent, exposure=exposure), density(y, shifted))

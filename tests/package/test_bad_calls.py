@@ -380,6 +380,13 @@ LISTED = [
         lambda: models.LaplaceGP(K, PROBIT, hessian="block_diagonal"),
     ),
     ("a mode before the fit", lambda: models.LaplaceGP(K, PROBIT).mode),
+    ("exposure of labels", lambda: LAPLACE.condition(X, Y > 0.5, exposure=Y + 1.0)),
+    ("fit, exposure of a regression", lambda: rfgp.fit(GP, X, Y, exposure=Y + 1.0)),
+    (
+        "exposure of another number of rows",
+        lambda: rfgp.likelihoods.PoissonLikelihood()(Y, exposure=torch.ones(3)),
+    ),
+    ("no exposure", lambda: rfgp.likelihoods.PoissonLikelihood()(Y, exposure=torch.zeros_like(Y))),
     ("fit, LaplaceGP without targets", lambda: rfgp.fit(LAPLACE, X)),
     ("task_columns, num_tasks is 2^40", lambda: models.task_columns(Y, LABELS, 2**40)),
     ("simplex_code, num_classes is 2^40", lambda: simplex.simplex_code(2**40)),

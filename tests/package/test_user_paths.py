@@ -143,6 +143,15 @@ def a_map():
     assert models.PosteriorPoints(model)(x).variance.shape == (40, 1)
 
 
+def functions_that_rise():
+    x, y = rows()
+    exact = kernels.ObservationKernel(RBFKernel(), input_dim=x.shape[-1])
+    model = models.WeightSpaceGP(rfgp.approximate(exact, 32, seed=0), GaussianLikelihood())
+    model.condition(observations.points(x), y)
+    rising = observations.derivatives(x, torch.eye(x.shape[-1])[0])
+    assert model.posterior(rising).mean.min() < 0.0 < models.given_positive(model, rising).posterior(rising).mean.min()
+
+
 def uncertain_inputs():
     x, y = rows()
     model = models.WeightSpaceGP(approximated(), GaussianLikelihood()).condition(x, y)
@@ -247,6 +256,10 @@ def other_likelihoods():
         summary = rfgp.fit(model, x, targets, max_evaluations=3, progress=False)
         assert summary.log_marginal_likelihood > summary.initial_log_marginal_likelihood
         assert likelihood(model.posterior(x)).mean.shape[-1] == 40
+    years = torch.linspace(0.1, 10.0, 40)
+    rates = models.LaplaceGP(approximated(), counts[0])
+    rfgp.fit(rates, x, (3.0 * years).round(), exposure=years, max_evaluations=3, progress=False)
+    assert counts[0](rates.posterior(x), exposure=years).mean.shape == (40,)
     classes = models.LaplaceGP(approximated(), gpytorch.likelihoods.SoftmaxLikelihood(2, 2)).condition(
         x, (y > 0.0).long()
     )

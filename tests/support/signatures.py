@@ -142,6 +142,7 @@ CLASSIFIER = models.WeightSpaceGP(rbf(), DIRICHLET).condition(X, CLASSES)
 FIELD = models.WeightSpaceGP(CURL, GaussianLikelihood()).condition(X, X)
 LATENT = gpytorch.distributions.MultivariateNormal(X.mT, torch.eye(12).expand(3, 12, 12))
 LAPLACE = models.LaplaceGP(rbf(), gpytorch.likelihoods.BernoulliLikelihood()).condition(X, Y > 0.5)
+COUNTS = models.LaplaceGP(rbf(), likelihoods.PoissonLikelihood()).condition(X, (3.0 * Y.abs()).round())
 VARIATIONAL = models.WeightSpaceVariationalGP(rbf(), GaussianLikelihood())
 LOCAL = models.LocalizedMaclaurinGP(RBFKernel(), GaussianLikelihood(), num_features=8).condition(X, Y)
 HETEROSCEDASTIC = models.HeteroscedasticGP(rbf(), rbf())
@@ -354,6 +355,10 @@ UNCHECKED_COLUMN = tensor(Y[:, None], lambda v: v.dim() == 2 and len(v) == 12)
 COLUMN = tensor(Y[:, None], lambda v: v.dim() == 2 and len(v) == 12 and bool(v.isfinite().all()))
 STATISTICS = inference.GramStatistics(3, 1).update(X, Y[:, None])
 MATRIX = tensor(EYE, lambda v: is_real(v) and v.dim() >= 2 and v.shape[-1] == v.shape[-2])
+NUMBERS = tensor(
+    (3.0 * Y.abs()).round(),
+    lambda v: v.shape == Y.shape and not v.is_complex() and bool(((v >= 0) & (v % 1 == 0)).all()),
+)
 BINARY = tensor(
     (Y > 0.5).float(), lambda v: v.shape == Y.shape and not v.is_complex() and bool(((v == 0) | (v == 1)).all())
 )
@@ -644,7 +649,8 @@ SIGNATURES = [
     line(GP.leave_one_out, x=ROWS, noise=NOISE.at(None), weights=WEIGHTS.at(None)),
     line(GP.leave_group_out, x=ROWS, groups=GROUPS, noise=NOISE.at(None), weights=WEIGHTS.at(None)),
     *(line(called(model.sample_functions(2)[0])) for model in (GP, CLASSIFIER, FIELD)),
-    line(LAPLACE.condition, x=ROWS, y=BINARY, start=values(Y).at(None)),
+    line(LAPLACE.condition, x=ROWS, y=BINARY, exposure=NOISE.at(None), start=values(Y).at(None)),
+    line(COUNTS.condition, x=ROWS, y=NUMBERS, exposure=NOISE, start=values(Y).at(None)),
     line(VARIATIONAL.elbo, x=ROWS, y=REAL_TARGETS, num_data=count(12, least=12)),
     line(VARIATIONAL.natural_step, x=ROWS, y=REAL_TARGETS, num_data=count(12, least=12), step_size=SHARE),
     line(HETEROSCEDASTIC.condition, x=ROWS, y=WITH_MISSING),
@@ -657,6 +663,7 @@ SIGNATURES = [
     line(models.folds, num_rows=count(12), num_folds=count(3, least=2, most=12)),
     line(models.PosteriorPoints),
     line(models.sample_functions),
+    line(models.given_positive, model=ANY_MODEL.at(GP)),
     line(simplex.simplex_code, num_classes=count(3, least=2)),
     line(simplex.encode, labels=ANY_LABELS, num_classes=count(3, least=3)),
     line(simplex.decode, values=tensor(X[:, :2].clone(), lambda v: is_real(v))),
@@ -686,6 +693,7 @@ SIGNATURES = [
         max_evaluations=count(2),
         noise=NOISE.at(None),
         weights=WEIGHTS.at(None),
+        exposure=NOISE.at(None),
     ),
     line(
         rfgp.training.compare,

@@ -25,8 +25,9 @@ from .latent_terms import LatentLikelihood, TaskFunctions
 if TYPE_CHECKING:
     from ...approximation.feature_kernel import FeatureKernel
 
-Batches = Iterable[tuple[Tensor, Tensor]]
-"""Checked inputs (N, d) and targets (N,) or (N, T), which can be gone through again and again."""
+Batches = Iterable[tuple[Tensor, Tensor, Tensor]]
+"""Checked inputs (N, d), targets (N,) or (N, T), and exposures (N, 1) or (N, T), which can be gone through again and
+again. The exposures of counts are in float64, those of other targets are ones."""
 
 
 class LaplaceSums(NamedTuple):
@@ -114,10 +115,10 @@ class LatentFunctions:
         columns = values.movedim(0, -1) if is_batch else values.unsqueeze(-1)
         return columns.double().expand(*columns.shape[:-1], self.likelihood.num_functions)
 
-    def at(self, x: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        """Features (N, D) and values (N, Q) of the functions of weights (D, Q) at x (N, d)."""
+    def at(self, x: Tensor, exposure: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (N, D), and values (N, Q) of the functions of weights (D, Q) at x (N, d), with log exposures."""
         features = self.features(x)
-        return features, self.mean_at(x) + features.double() @ weights
+        return features, self.mean_at(x) + exposure.log() + features.double() @ weights
 
     def distribution(self, x: Tensor, posterior: GaussianPosterior) -> MultivariateNormal:
         """The (multitask) normal distribution of one function at x (..., N, d), or of several at x (N, d); lazy."""
@@ -148,12 +149,12 @@ class LatentFunctions:
     def sums(self, batches: Batches, weights: Tensor) -> LaplaceSums:
         """The sums over the rows of batches at weights (D, Q), differentiable once, at the memory of a chunk."""
         total: LaplaceSums | None = None
-        for x, y in batches:
-            parts = row_chunks(len(x), self.num_features)
+        for rows in batches:
+            parts = row_chunks(len(rows[0]), self.num_features)
             with torch.no_grad():
-                sums = self._summed(x, y, weights, parts)
+                sums = self._summed(rows, weights, parts)
             graph = functools.partial(self._graph, self.dtype or torch.float64)
-            found = recomputed_by_chunk(sums[:3], graph, parts, (x, y), (weights,), self._parameters())
+            found = recomputed_by_chunk(sums[:3], graph, parts, rows, (weights,), self._parameters())
             log_density, slope, gram = found
             of_batch = LaplaceSums(log_density, slope, gram, sums.concave)
             total = of_batch if total is None else total.merge(of_batch)
@@ -167,13 +168,14 @@ class LatentFunctions:
         tensors = [*self.kernel.feature_parameters(), *(p for part in modules for p in part)]
         return list({id(tensor): tensor for tensor in tensors}.values())
 
-    def _summed(self, x: Tensor, y: Tensor, weights: Tensor, parts: Sequence[slice]) -> LaplaceSums:
+    def _summed(self, rows: tuple[Tensor, Tensor, Tensor], weights: Tensor, parts: Sequence[slice]) -> LaplaceSums:
         """The sums over chunks of rows, without gradients."""
         slope, concave = torch.zeros_like(weights), None
         log_density, gram = slope.new_zeros(()), slope.new_zeros(len(self.likelihood.pairs), *[self.num_features] * 2)
         for part in parts:
-            features, values = self.at(x[part], weights)
-            terms = self.likelihood.terms(values, y[part])
+            x, y, exposure = (tensor[part] for tensor in rows)
+            features, values = self.at(x, exposure, weights)
+            terms = self.likelihood.terms(values, y)
             log_density += terms.log_density.sum()
             slope += features.mT.double() @ terms.slope
             dtype = self._product_dtype(features, terms.curvature)
@@ -183,15 +185,15 @@ class LatentFunctions:
             if by_pair is not None:
                 concave = torch.zeros_like(gram) if concave is None else concave
                 for pair, lacking in enumerate(by_pair.unbind(-1)):
-                    rows = lacking != 0
-                    _add_gram(concave[pair], features[rows], lacking[rows], dtype)
+                    is_any = lacking != 0
+                    _add_gram(concave[pair], features[is_any], lacking[is_any], dtype)
         for matrix in (*gram, *(() if concave is None else concave)):
             linalg.mirror_(matrix)
         return LaplaceSums(log_density, slope, gram, concave)
 
-    def _graph(self, dtype: torch.dtype, x: Tensor, y: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+    def _graph(self, dtype: torch.dtype, x: Tensor, y: Tensor, exposure: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
         """The sums over a chunk, with their graph; the values of Gram matrices do not matter."""
-        features, values = self.at(x, weights)
+        features, values = self.at(x, exposure, weights)
         terms = self.likelihood.terms(values, y)
         none = terms.slope.new_zeros(len(x), 0)
         products = linalg.products_by_group(
@@ -210,8 +212,8 @@ class LatentFunctions:
     def hessian_product(self, batches: Batches, weights: Tensor, direction: Tensor) -> Tensor:
         r"""The product :math:`\sum_i \psi_i (W_i \psi_i^\top d)` of the full Hessian for classes with d, (D, Q)."""
         total = torch.zeros_like(weights)
-        for x, _ in _chunks(batches, self.num_features):
-            features, values = self.at(x, weights)
+        for x, _, exposure in _chunks(batches, self.num_features):
+            features, values = self.at(x, exposure, weights)
             exact = features.double()
             total += exact.mT @ self.likelihood.product(values, exact @ direction)
         return total
@@ -219,19 +221,19 @@ class LatentFunctions:
     def pull_back(self, batches: Batches, weights: Tensor, gram: Tensor) -> Tensor:
         """The gradient in the weights alone, (D, Q), from that of the Gram matrices, (P, D, D)."""
         total, leaf = torch.zeros_like(weights), weights.detach().requires_grad_()
-        for x, y in _chunks(batches, self.num_features):
+        for rows in _chunks(batches, self.num_features):
             with torch.enable_grad():
-                of_gram = self._graph(self.dtype or torch.float64, x, y, leaf)[2]
+                of_gram = self._graph(self.dtype or torch.float64, *rows, leaf)[2]
             if of_gram.requires_grad:
                 (gradient,) = torch.autograd.grad(of_gram, leaf, gram, allow_unused=True, materialize_grads=True)
                 total += gradient
         return total
 
 
-def _chunks(batches: Batches, width: int) -> Iterator[tuple[Tensor, Tensor]]:
-    for x, y in batches:
+def _chunks(batches: Batches, width: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    for x, y, exposure in batches:
         for rows in row_chunks(len(x), width):
-            yield x[rows], y[rows]
+            yield x[rows], y[rows], exposure[rows]
 
 
 def _add_gram(gram: Tensor, features: Tensor, weights: Tensor, dtype: torch.dtype) -> None:
@@ -239,12 +241,13 @@ def _add_gram(gram: Tensor, features: Tensor, weights: Tensor, dtype: torch.dtyp
     linalg.add_gram_(gram, gram.new_zeros(len(gram), 0), features, none, weights, dtype)
 
 
-def observed_cells(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows of one latent function as they are, else the observed cells of tables y (N, T) of tasks."""
+def observed_cells(x: Tensor, y: Tensor, exposure: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Rows of one latent function as they are, else the observed cells of tables (N, T) of tasks, one by one."""
     if y.dim() == 1:
-        return x, y.double()
+        return x, y.double(), exposure.squeeze(-1)
     is_there = ~torch.isnan(y.flatten())
-    return cells_of(x, y.shape[-1])[is_there], y.flatten()[is_there].double()
+    of_cells = exposure.expand(y.shape).flatten()
+    return cells_of(x, y.shape[-1])[is_there], y.flatten()[is_there].double(), of_cells[is_there]
 
 
 def functions_of_cells(functions: LatentFunctions) -> LatentFunctions:

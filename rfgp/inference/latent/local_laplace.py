@@ -330,16 +330,17 @@ class LocalLaplace(NewtonSearch):
 
     :param x: the inputs of the rows, (N, d).
     :param y: their targets, (N,).
+    :param exposure: their exposures, (N,).
     :param parts: the numbers of the rows of each block.
 
     Source: Rasmussen and Williams (2006), Algorithms 3.1 and 3.3; errata, identity 12 of the last section.
     """
 
-    def __init__(self, functions: LatentFunctions, x: Tensor, y: Tensor, parts: list[Tensor]) -> None:
-        self.functions, self.x, self.y = functions, x, y
+    def __init__(self, functions: LatentFunctions, x: Tensor, y: Tensor, exposure: Tensor, parts: list[Tensor]) -> None:
+        self.functions, self.x, self.y, self.exposure = functions, x, y, exposure
         self.prior = BlockPrior.of_rows(functions.kernel, x, parts, functions.likelihood.num_functions)
         with torch.no_grad():
-            self.mean = functions.mean_at(x)
+            self.mean = functions.mean_at(x) + exposure.log().unsqueeze(-1)
 
     def zeros(self) -> Tensor:
         return torch.zeros_like(self.mean)
@@ -387,7 +388,9 @@ def log_evidence(at: LaplaceAtMode) -> Tensor:
     numbers = torch.empty(len(problem.x), dtype=torch.long, device=problem.x.device)
     for number, rows in enumerate(parts):
         numbers[rows] = number
-    gradients = functools.partial(_gradients, functions, (problem.x.detach(), problem.y, parts), at.weights)
+    gradients = functools.partial(
+        _gradients, functions, (problem.x.detach(), problem.y, problem.exposure, parts), at.weights
+    )
     (value,) = recomputed([at.value], gradients, (problem.x, numbers), parameters)
     return value
 
@@ -461,7 +464,7 @@ class LaplaceAtMode:
 
 def _gradients(
     functions: LatentFunctions,
-    rows: tuple[Tensor, Tensor, list[Tensor]],
+    rows: tuple[Tensor, Tensor, Tensor, list[Tensor]],
     weights: Tensor,
     of_value: Sequence[Tensor],
     arguments: Sequence[Tensor | None],
@@ -483,4 +486,4 @@ def _gradients(
         pairs = zip(made, at.gradients(number), strict=True)
         return (sum(((value * by).sum().double() for value, by in pairs), terms.log_density.sum()),)
 
-    return gradients_of_chunks(graph, of_value, rows[2], arguments, (), inputs)
+    return gradients_of_chunks(graph, of_value, rows[-1], arguments, (), inputs)

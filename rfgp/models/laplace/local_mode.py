@@ -40,7 +40,7 @@ class LocalMode:
     For tasks the rows are the observed cells of one function.
 
     :param rows: with columns (N, 1 + 2 Q + P): targets, f - m, slope (N, Q), and curvature (N, P) of the log densities,
-        which are the probabilities of classes for a softmax.
+        which are the probabilities of classes for a softmax. Their ``variances`` are the exposures, (N,).
     :param mean: the mean of the weights, (Q D, 1).
     :param gram: the precision of the weights less the identity, (Q D, Q D).
     :param log_evidence: Laplace's evidence, ().
@@ -57,9 +57,9 @@ class LocalMode:
     def search(
         cls, functions: LatentFunctions, rows: LocalRows, start: Tensor | None, record: Record
     ) -> tuple[Self, Tensor, int]:
-        """The mode given rows whose first column are the targets, with Laplace's evidence, and the number of passes."""
+        """The mode given rows of targets and exposures, with Laplace's evidence, and the number of passes."""
         cells = functions_of_cells(functions)
-        problem = LocalLaplace(cells, rows.x, rows.columns[:, 0], rows.partition.blocks)
+        problem = LocalLaplace(cells, rows.x, rows.columns[:, 0], rows.variances, rows.partition.blocks)
         at = LaplaceAtMode(problem, problem.mode(start))
         evidence = log_evidence(at) if torch.is_grad_enabled() else at.value
         columns = [rows.columns[:, :1], at.latent, at.terms.slope, at.terms.curvature]
@@ -72,11 +72,11 @@ class LocalMode:
         """The number of rows."""
         return len(self.rows.x)
 
-    def extended(self, x: Tensor, y: Tensor) -> tuple[LocalRows, Tensor]:
+    def extended(self, x: Tensor, y: Tensor, exposure: Tensor) -> tuple[LocalRows, Tensor]:
         """The rows with more of them, and where the search for their mode begins."""
-        x, y = observed_cells(x, y)
+        x, y, exposure = observed_cells(x, y, exposure)
         columns = torch.nn.functional.pad(y.unsqueeze(-1), (0, self.rows.columns.shape[-1] - 1))
-        rows, _ = self.rows.extended(x, columns, torch.ones_like(y))
+        rows, _ = self.rows.extended(x, columns, exposure)
         return rows, torch.nn.functional.pad(self.weights, (0, 0, 0, len(y)))
 
     def posterior(self, functions: LatentFunctions) -> WeightPosterior:
@@ -157,12 +157,11 @@ class LocalMode:
 
 def rows_in_blocks(model: LaplaceGP, data: LaplaceRows, before: LocalMode | None) -> LocalRows:
     """The rows of a fit in blocks of at most ``model.block_size``; inputs keep their blocks during training."""
-    inputs, targets = zip(*data, strict=True)
-    x, y = observed_cells(torch.cat(inputs), torch.cat(targets))
+    x, y, exposure = observed_cells(*map(torch.cat, zip(*data, strict=True)))
     scales = _scales(model, x)
     known = None if before is None else before.rows
     size = len(x) if model.block_size is None else model.block_size
-    return LocalRows.of(x, y.unsqueeze(-1), torch.ones_like(y), scales, size, known)
+    return LocalRows.of(x, y.unsqueeze(-1), exposure, scales, size, known)
 
 
 def _scales(model: LaplaceGP, x: Tensor) -> Tensor:

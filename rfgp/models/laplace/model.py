@@ -148,21 +148,29 @@ class LaplaceGP(torch.nn.Module):
         self._snapshots = Snapshots()
 
     def condition(
-        self, x: Tensor | Iterable[tuple[Tensor, ...]], y: Tensor | None = None, *, start: Tensor | None = None
+        self,
+        x: Tensor | Iterable[tuple[Tensor, ...]],
+        y: Tensor | None = None,
+        *,
+        exposure: Tensor | None = None,
+        start: Tensor | None = None,
     ) -> Self:
         """Find the mode, and forget earlier data.
 
-        :param x: inputs (N, d), or re-iterable batches (x, y), such as a DataLoader; every Newton step reads them once,
-            but with blocks, which hold all rows.
+        :param x: inputs (N, d), or re-iterable batches (x, y) or (x, y, exposure), such as a DataLoader; every Newton
+            step reads them once, but with blocks, which hold all rows.
         :param y: targets (N,): real ones, counts, zeros and ones, or integer class labels, as the likelihood has them;
             (N, T) for tasks, with NaN for missing ones.
+        :param exposure: of counts, of the shape of y, such as years or populations: their means are the rates times
+            these, for a likelihood of :mod:`rfgp.likelihoods`; default: ones. The functions stay those of the rates:
+            ``likelihood(model.posterior(x), exposure=e)`` predicts counts.
         :param start: where Newton's method begins, such as an earlier ``mode`` of the same shape; default: zeros.
         :raises ValueError: for bad data, or where there is no mode; the model stays as it was.
         """
         x = checks.columns(x)
         tracks = torch.is_grad_enabled()
         with maps_kept_on_error(self.covar_module), torch.inference_mode(False), torch.set_grad_enabled(tracks):
-            self.find_mode(LaplaceRows(self, x, y), start)
+            self.find_mode(LaplaceRows(self, x, y, exposure), start)
         return self
 
     def find_mode(self, rows: LaplaceRows, start: Tensor | None = None) -> Tensor:
@@ -180,11 +188,12 @@ class LaplaceGP(torch.nn.Module):
             self._take(*self._search_in_blocks(rows_in_blocks(self, rows, before), start))
         return self.log_marginal_likelihood()
 
-    def update(self, x: Tensor, y: Tensor) -> Self:
+    def update(self, x: Tensor, y: Tensor, *, exposure: Tensor | None = None) -> Self:
         """Add rows to a model with blocks, and go on from its mode; the result equals conditioning on all rows.
 
         :param x: inputs, (N, d).
         :param y: targets, (N,).
+        :param exposure: of counts, as in :meth:`condition`.
         :raises ValueError: for bad data, without blocks, or where the model is not fitted, or stale.
         """
         x = checks.columns(x)
@@ -195,8 +204,8 @@ class LaplaceGP(torch.nn.Module):
                 "start=model.mode) with all rows"
             )
         with torch.inference_mode(False), torch.set_grad_enabled(tracks):
-            ((inputs, targets),) = LaplaceRows(self, checks.inputs(x), y)
-            self._take(*self._search_in_blocks(*at.extended(inputs, targets)))
+            (rows,) = LaplaceRows(self, checks.inputs(x), y, exposure)
+            self._take(*self._search_in_blocks(*at.extended(*rows)))
         return self
 
     def _search_in_blocks(self, rows: LocalRows, start: Tensor | None) -> tuple[LocalMode, Tensor, int]:
@@ -211,9 +220,9 @@ class LaplaceGP(torch.nn.Module):
         checks.finite(evidence.detach(), "the evidence")
         self._mode, self._evidence, self._posterior, self.num_passes = mode, evidence, None, num_passes
 
-    def _check_size(self, rows: Iterable[tuple[Tensor, Tensor]]) -> None:
+    def _check_size(self, rows: Iterable[tuple[Tensor, ...]]) -> None:
         """Make the maps of the kernel for the first rows, and raise a ValueError where a Hessian would not fit."""
-        x, _ = next(iter(rows), (None, None))
+        x, *_ = next(iter(rows), (None,))
         if x is None:
             raise ValueError("expected at least one batch from the loader, got none; check that it is not used up")
         with torch.no_grad():

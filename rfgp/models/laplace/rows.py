@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..._support import checks
 from ...approximation.reference_tensor import reference_tensor
+from ...data.base import Source
 from ...data.batches import batches
 from ...inference.latent.latent_terms import (
     ClassFunctions,
@@ -20,6 +21,7 @@ from ...inference.latent.latent_terms import (
     TaskFunctions,
     latent_likelihood,
 )
+from ...likelihoods.counts import CountLikelihood, checked_exposure
 from ...passes import Shard
 
 if TYPE_CHECKING:
@@ -30,13 +32,13 @@ if TYPE_CHECKING:
 
 
 class LaplaceRows:
-    """The rows of a fit as checked re-iterable batches, from inputs and targets, or from a loader."""
+    """The rows of a fit as checked re-iterable batches, from inputs, targets and exposures, or from a loader."""
 
-    def __init__(self, model: LaplaceGP, x: Any, y: Any) -> None:
+    def __init__(self, model: LaplaceGP, x: Any, y: Any, exposure: Any = None) -> None:
         if isinstance(x, Shard):
             raise ValueError("expected the rows of all ranks for a LaplaceGP, got the Shard of one; pass all rows")
         self.model, self.x, self.y = model, x, y
-        checked = batches(x, y, None)
+        checked = batches(x, y, exposure)
         self._checked = [self._check(*batch) for batch in checked] if isinstance(x, Tensor) else None
         if self._checked is None and iter(x) is x:
             raise ValueError(
@@ -48,25 +50,43 @@ class LaplaceRows:
         """Some of the rows of tensors."""
         twin = copy.copy(self)
         twin.x, twin.y = self.x[rows], self.y[rows]
-        twin._checked = [(x[rows], y[rows]) for x, y in self]
+        twin._checked = [(x[rows], y[rows], exposure[rows]) for x, y, exposure in self]
         return twin
 
-    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
         if self._checked is not None:
             yield from self._checked
             return
         for batch in batches(self.x, self.y, None):
             yield self._check(*batch)
 
-    def _check(self, x: Any, y: Any, noise: Any) -> tuple[Tensor, Tensor]:
+    def _check(self, x: Any, y: Any, exposure: Any) -> tuple[Tensor, Tensor, Tensor]:
         model = self.model
-        if noise is not None:
-            raise ValueError("expected batches (x, y), got noise beside them; the likelihood of a LaplaceGP has it")
         checks.finite(checks.inputs(x).detach())
         if x.dim() != 2:
             raise ValueError(f"expected training inputs of shape (N, d), got {tuple(x.shape)}; fit one model per batch")
         checks.same_kind(x, reference_tensor(model.covar_module, x), "x", "the kernel")
-        return x, model.latent.targets(y, x)
+        return x, model.latent.targets(y, x), self._exposures(exposure, x, y)
+
+    def _exposures(self, exposure: Any, x: Tensor, y: Tensor) -> Tensor:
+        """Exposures (N, 1) or (N, T) in float64, ones where there are none."""
+        if exposure is None:
+            return x.new_ones(len(x), 1, dtype=torch.float64)
+        if isinstance(self.x, Source):
+            raise ValueError("expected batches (x, y), got noise beside them; the likelihood of a LaplaceGP has it")
+        if not isinstance(self.model.likelihood, CountLikelihood):
+            raise ValueError(
+                "expected batches (x, y), got noise or exposure beside them: the likelihood of a LaplaceGP has the "
+                f"noise, and {type(self.model.likelihood).__name__} has no exposure; use a PoissonLikelihood or a "
+                "NegativeBinomialLikelihood of rfgp.likelihoods"
+            )
+        values = checked_exposure(exposure)
+        if values.shape != y.shape or values.device != x.device:
+            raise ValueError(
+                f"expected exposure of the shape of y, {tuple(y.shape)}, on {x.device}, got {tuple(values.shape)} on "
+                f"{values.device}; pass one for each count"
+            )
+        return values.double().reshape(len(x), -1)
 
 
 def latent_functions(kernel: FeatureKernel, likelihood: Likelihood, hessian: str) -> LatentLikelihood:
