@@ -619,6 +619,7 @@ _GRADIENTS = ", here LinearlyObservedKernel(base_kernel, [Value(), Gradient()])"
 _ADVICE = {
     "RBFKernelGrad": _GRADIENTS,
     "Matern52KernelGrad": _GRADIENTS,
+    "InducingPointKernel": ', or approximate its base_kernel by method="landmarks" with train_inputs',
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gpytorch
 import torch
-from gpytorch.kernels import Kernel
+from gpytorch.kernels import InducingPointKernel, Kernel
 from torch import Tensor
 
 from .._support import checks
@@ -67,12 +67,17 @@ class Landmarks(WholeMaps, gpytorch.Module):
 
 
 def check_scalar(kernel: Kernel, x: Tensor) -> None:
-    """Raise a ValueError for a kernel of several outputs, or one whose values are not those of ``forward``."""
+    """Raise a ValueError for a kernel of several outputs, or one that is not exact or has values not of ``forward``."""
     name = type(kernel).__name__
     if kernel.num_outputs_per_input(x, x) != 1:
         raise ValueError(
             f"expected a kernel of one output for landmarks, got {name}, which has several; use landmarks inside a "
             "MultitaskKernel, or Fourier features"
+        )
+    if any(isinstance(part, InducingPointKernel) for part in kernel.modules()):
+        raise ValueError(
+            f"expected an exact kernel, got {name} with an InducingPointKernel, which approximates one already; "
+            'approximate its base_kernel by method="landmarks"'
         )
     between = type(kernel).__mro__[: type(kernel).__mro__.index(Kernel)]
     if not is_approximated(kernel) and any("__call__" in vars(cls) for cls in between if cls is not CheckedKernel):

@@ -317,6 +317,63 @@ def test_batches_keep_features():
     close(found.to_dense(), sum(part(x).to_dense() for part in parts))
 
 
+class Hadamard(ExactModel):
+    """GPyTorch's model of one task for each row: a matrix of the inputs times one of the tasks."""
+
+    def __init__(self, x, y, kernel, first="inputs"):
+        super().__init__((x[:, :2], x[:, 2:].long()), y, GaussianLikelihood(), kernel)
+        self.task_covar_module, self.first = several(IndexKernel, 2, rank=1), first
+
+    def forward(self, x, task):
+        factors = self.covar_module(x), self.task_covar_module(task)
+        product = factors[0].mul(factors[1]) if self.first == "inputs" else factors[1].mul(factors[0])
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), product)
+
+
+@pytest.mark.parametrize("first", ["inputs", "tasks"])
+def test_a_product_of_matrices_has_features(first):
+    x, z = inputs(), inputs(7, seed=3)
+    model = Hadamard(x, targets(x), smooth(columns=2), first)
+    alone, task = model.covar_module, model.task_covar_module
+
+    def product(a, b):
+        tasks_of = to_dense(task.covar_matrix)[a[:, 2].long()][:, b[:, 2].long()]
+        return alone.features(a[:, :2]) @ alone.features(b[:, :2]).mT * tasks_of
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        value = evidence(model)
+    noisy, y = product(x, x) + noise(model), targets(x)
+    mean = model.mean_module.constant.expand(len(y))
+    expected = torch.distributions.MultivariateNormal(mean, noisy).log_prob(y) / len(y)
+    close(value, expected)
+    close(gradients(value, model), gradients(expected, model))
+    predicted = model.eval()(z[:, :2], z[:, 2:].long())
+    assert isinstance(model.prediction_strategy, FeaturePredictionStrategy)
+    assert isinstance(model.prediction_strategy.lik_train_train_covar, NoisyFeaturesLinearOperator)
+    solved = torch.linalg.solve(noisy, product(x, z)).mT
+    close(predicted.mean, mean[0] + solved @ (y - mean))
+    close(predicted.covariance_matrix, product(z, z) - solved @ product(x, z))
+
+
+@torch.no_grad()
+def test_predictions_by_a_product_of_matrices_have_what_landmarks_leave_over():
+    x, far = inputs(), 50.0 + inputs(7, seed=3)
+    few = rfgp.approximate(RBFKernel(), 5, method="landmarks", train_inputs=x[:, :2], seed=0)
+    model = Hadamard(x, targets(x), few).eval()
+    tasks_of_rows = torch.zeros(7, 1, dtype=torch.long)
+    variance = model(far[:, :2], tasks_of_rows).variance
+    close(variance, model.task_covar_module.covar_matrix.to_dense()[0, 0].expand(7))
+
+
+def test_a_product_with_a_matrix_without_features_says_that_it_is_dense():
+    x = inputs()
+    left, right = smooth(columns=2)(x[:, :2]), RBFKernel()(x[:, 2:])
+    with pytest.warns(UserWarning, match="FeatureKernel with another one is dense.*approximate the product"):
+        product = left.mul(right)
+    close(product.to_dense(), left.to_dense() * right.to_dense())
+
+
 def root(columns, seed):
     return torch.rand(20, columns, generator=torch.Generator().manual_seed(seed))
 

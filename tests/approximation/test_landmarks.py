@@ -13,6 +13,7 @@ from gpytorch.kernels import (
     AdditiveKernel,
     HammingIMQKernel,
     IndexKernel,
+    InducingPointKernel,
     Kernel,
     LinearKernel,
     MaternKernel,
@@ -593,6 +594,14 @@ BAD = {
     "fields": (
         lambda: landmarks_of(rfgp.kernels.HelmholtzKernel(RBFKernel(), RBFKernel())),
         "expected a kernel of one output",
+    ),
+    "inducing points": (
+        lambda: landmarks_of(ScaleKernel(InducingPointKernel(RBFKernel(), ROWS[:5].clone(), GaussianLikelihood()))),
+        "expected an exact kernel, got ScaleKernel with an InducingPointKernel.*approximate its base_kernel",
+    ),
+    "inducing points, auto": (
+        lambda: rfgp.approximate(InducingPointKernel(RBFKernel(), ROWS[:5].clone(), GaussianLikelihood()), 5),
+        "got InducingPointKernel; .*approximate its base_kernel",
     ),
     "calling": (lambda: landmarks_of(Calling()), "which overrides __call__; override forward"),
     "negative": (lambda: landmarks_of(NotAKernel()).features(ROWS), "expected a positive definite NotAKernel"),

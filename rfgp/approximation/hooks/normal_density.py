@@ -15,8 +15,10 @@ from linear_operator.utils.memoize import cached
 from torch import Tensor
 
 from ..._support.gpytorch_names import OPERATOR_DENSITIES
+from ..width_warning import warn_of_dense
 from .compositions import contains_features, featured, warn_of_lost_features
 from .feature_operator import FeatureLinearOperator
+from .matrix_product import matrix_product
 from .noisy_features import NoisyFeaturesLinearOperator
 from .prediction import FeaturePredictionStrategy
 
@@ -25,8 +27,10 @@ def use_features() -> None:
     """Let GPyTorch's compositions, prediction strategies and ``log_prob`` take the features of kernels that have some.
 
     It patches ``evaluate_kernel`` of lazy kernel matrices; a MultitaskKernel stays a Kronecker product for BoTorch.
+    It patches their products too, whose predictions then have the variance that features leave over.
     """
     LazyEvaluatedKernelTensor.evaluate_kernel = _of_composition(LazyEvaluatedKernelTensor.evaluate_kernel)
+    LazyEvaluatedKernelTensor.mul = _by_products(LazyEvaluatedKernelTensor.mul)
     Kernel.prediction_strategy = _in_weight_space(Kernel.prediction_strategy)
     MultivariateNormal.log_prob = _by_features(MultivariateNormal.log_prob)
 
@@ -38,6 +42,23 @@ def _of_composition(evaluate_kernel: Callable[..., LinearOperator]) -> Callable[
         return evaluate_kernel(self if isinstance(self.kernel, MultitaskKernel) else featured(self))
 
     return of_composition
+
+
+def _by_products(mul: Callable[..., LinearOperator]) -> Callable[..., LinearOperator]:
+    @functools.wraps(mul)
+    def by_products(self: LazyEvaluatedKernelTensor, other: Any) -> LinearOperator:
+        product = matrix_product(self, other)
+        if product is not None:
+            return product
+        if isinstance(other, LinearOperator) and contains_features(self.kernel):
+            warn_of_dense(
+                self.kernel,
+                f"the product of a matrix of {type(self.kernel).__name__} with another one is dense, at O(N^3), and "
+                "lacks the variance that features leave over; approximate the product of the kernels",
+            )
+        return mul(self, other)
+
+    return by_products
 
 
 def _in_weight_space(prediction_strategy: Callable[..., Any]) -> Callable[..., Any]:

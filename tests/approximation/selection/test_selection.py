@@ -343,6 +343,15 @@ def test_kernels_without_random_features_have_landmarks(exact):
     assert 2 <= suggest_num_features(exact, x) <= 40
 
 
+def test_landmarks_suit_kernels_that_are_not_defined_beyond_the_data():
+    x = torch.nn.functional.normalize(points(40), dim=-1) * torch.linspace(0.1, 0.9, 40, dtype=torch.float64)[:, None]
+    exact = gpytorch.kernels.CylindricalKernel(3, RBFKernel()).double()
+    with pytest.raises(RuntimeError, match="radius > 1"):
+        exact(2.0 * x).to_dense()
+    kernel = rfgp.approximate(exact, 40, train_inputs=x, seed=0)
+    torch.testing.assert_close(kernel(x).to_dense(), exact(x).to_dense(), rtol=1e-6, atol=1e-6)
+
+
 @pytest.mark.parametrize(
     "exact", [gpytorch.kernels.RBFKernelGrad(), gpytorch.kernels.MultitaskKernel(WITHOUT_FAMILY[0], num_tasks=2)]
 )

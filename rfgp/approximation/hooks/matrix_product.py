@@ -1,0 +1,58 @@
+"""Products of lazy kernel matrices, such as that of a kernel of inputs with one of tasks, by products of features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from gpytorch.kernels import Kernel, ProductKernel
+from gpytorch.lazy import LazyEvaluatedKernelTensor
+from torch import Tensor
+
+from ...kernels.input_transform import InputTransformKernel
+from ..family import family
+from ..feature_kernel import with_features
+from .compositions import contains_features
+
+
+class _Columns(torch.nn.Module):
+    """Those of the inputs that one of two kernels sees."""
+
+    def __init__(self, start: int, stop: int) -> None:
+        super().__init__()
+        self.start, self.stop = start, stop
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x[..., self.start : self.stop]
+
+
+def matrix_product(left: LazyEvaluatedKernelTensor, right: Any) -> LazyEvaluatedKernelTensor | None:
+    """The product, element by element, of two lazy matrices as that of a product of kernels; None where it has none.
+
+    One of the kernels has random features or landmarks, and the other one is exact and has features, such as an
+    IndexKernel.
+    """
+    if not isinstance(right, LazyEvaluatedKernelTensor):
+        return None
+    kernels = (left.kernel, right.kernel)
+    if sum(map(contains_features, kernels)) != 1 or not all(map(_has_factor_features, kernels)):
+        return None
+    split, end = left.x1.shape[-1], left.x1.shape[-1] + right.x1.shape[-1]
+    factors = [
+        InputTransformKernel(kernel, _Columns(*columns))
+        for kernel, columns in zip(kernels, ((0, split), (split, end)), strict=True)
+    ]
+    x1, x2 = (_beside(*pair) for pair in ((left.x1, right.x1), (left.x2, right.x2)))
+    return LazyEvaluatedKernelTensor(x1, x2, kernel=with_features(ProductKernel(*factors)))
+
+
+def _has_factor_features(kernel: Kernel) -> bool:
+    """Whether a kernel has features of one output, from inputs as they are."""
+    of_kernel = family(kernel)
+    return kernel.active_dims is None and of_kernel.has_features and not of_kernel.has_output_factor
+
+
+def _beside(left: Tensor, right: Tensor) -> Tensor:
+    """Two inputs as columns of one."""
+    batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
+    return torch.cat([part.expand(*batch, *part.shape[-2:]) for part in (left, right)], dim=-1)
