@@ -366,6 +366,53 @@ def test_predictions_by_a_product_of_matrices_have_what_landmarks_leave_over():
     close(variance, model.task_covar_module.covar_matrix.to_dense()[0, 0].expand(7))
 
 
+class Additive(ExactModel):
+    """GPyTorch's additive model: a batch of kernels, each of one column, whose matrices are added or multiplied."""
+
+    def __init__(self, x, y, kernel, compose="sum"):
+        super().__init__(x, y, GaussianLikelihood(), kernel)
+        self.compose = compose
+
+    def forward(self, x):
+        matrices = self.covar_module(x.mT.unsqueeze(-1))
+        return gpytorch.distributions.MultivariateNormal(self.mean_module(x), getattr(matrices, self.compose)(dim=-3))
+
+
+def batch_of_kernels():
+    kernel = RBFKernel(batch_shape=torch.Size([3]))
+    kernel.lengthscale = torch.tensor([0.3, 0.5, 0.9]).reshape(3, 1, 1)
+    return kernel
+
+
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_predictions_by_a_sum_over_a_batch_have_what_landmarks_leave_over(is_batch):
+    x, far = inputs(), 50.0 + inputs(7, seed=3)
+    exact = batch_of_kernels() if is_batch else RBFKernel()
+    few, every = (
+        rfgp.approximate(exact, count, method="landmarks", train_inputs=x.mT.unsqueeze(-1), seed=0)
+        for count in (5, len(x))
+    )
+    model = Additive(x, targets(x), few).eval()
+    with torch.no_grad():
+        close(model(far).variance, torch.full((7,), 3.0))
+    assert isinstance(model.prediction_strategy, FeaturePredictionStrategy)
+    near = x[:7] + 0.01
+    with torch.no_grad():
+        found, wanted = (Additive(x, targets(x), kernel).eval()(near) for kernel in (every, exact))
+    torch.testing.assert_close(found.mean, wanted.mean, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(found.variance, wanted.variance, rtol=1e-2, atol=1e-3)
+
+
+def test_a_product_over_a_batch_says_that_it_is_dense():
+    x = inputs()
+    kernel = rfgp.approximate(batch_of_kernels(), 8, input_dim=1, seed=0)
+    matrices = kernel(x.mT.unsqueeze(-1))
+    with pytest.warns(UserWarning, match="product of matrices of FeatureKernel over a batch is dense"):
+        product = matrices.prod(dim=-3)
+    wanted = kernel(x.mT.unsqueeze(-1)).to_dense().prod(0)
+    torch.testing.assert_close(product.to_dense(), wanted, rtol=0.0, atol=1e-6)  # roots of the factors have jitter
+
+
 def test_a_product_with_a_matrix_without_features_says_that_it_is_dense():
     x = inputs()
     left, right = smooth(columns=2)(x[:, :2]), RBFKernel()(x[:, 2:])

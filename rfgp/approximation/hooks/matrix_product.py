@@ -1,11 +1,11 @@
-"""Products of lazy kernel matrices, such as that of a kernel of inputs with one of tasks, by products of features."""
+"""Products of lazy kernel matrices, and sums over a batch of them, by the features of one kernel."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import torch
-from gpytorch.kernels import Kernel, ProductKernel
+from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
 from torch import Tensor
 
@@ -44,6 +44,22 @@ def matrix_product(left: LazyEvaluatedKernelTensor, right: Any) -> LazyEvaluated
     ]
     x1, x2 = (_beside(*pair) for pair in ((left.x1, right.x1), (left.x2, right.x2)))
     return LazyEvaluatedKernelTensor(x1, x2, kernel=with_features(ProductKernel(*factors)))
+
+
+def batch_sum(matrix: LazyEvaluatedKernelTensor, dim: int) -> LazyEvaluatedKernelTensor | None:
+    """The sum over the one batch dimension of lazy matrices as that of an AdditiveKernel; None where it has none."""
+    kernel, count = matrix.kernel, matrix.shape[0]
+    if matrix.dim() != 3 or dim not in (0, -3) or not contains_features(kernel) or not _has_factor_features(kernel):
+        return None
+    width = matrix.x1.shape[-1]
+    terms = [
+        InputTransformKernel(
+            kernel[place] if kernel.batch_shape else kernel, _Columns(place * width, (place + 1) * width)
+        )
+        for place in range(count)
+    ]
+    x1, x2 = (torch.cat(x.expand(count, *x.shape[-2:]).unbind(0), dim=-1) for x in (matrix.x1, matrix.x2))
+    return LazyEvaluatedKernelTensor(x1, x2, kernel=with_features(AdditiveKernel(*terms)))
 
 
 def _has_factor_features(kernel: Kernel) -> bool:

@@ -18,7 +18,7 @@ from ..._support.gpytorch_names import OPERATOR_DENSITIES
 from ..width_warning import warn_of_dense
 from .compositions import contains_features, featured, warn_of_lost_features
 from .feature_operator import FeatureLinearOperator
-from .matrix_product import matrix_product
+from .matrix_product import batch_sum, matrix_product
 from .noisy_features import NoisyFeaturesLinearOperator
 from .prediction import FeaturePredictionStrategy
 
@@ -27,10 +27,12 @@ def use_features() -> None:
     """Let GPyTorch's compositions, prediction strategies and ``log_prob`` take the features of kernels that have some.
 
     It patches ``evaluate_kernel`` of lazy kernel matrices; a MultitaskKernel stays a Kronecker product for BoTorch.
-    It patches their products too, whose predictions then have the variance that features leave over.
+    It patches their products, and sums over a batch, whose predictions then have the variance that features leave over.
     """
     LazyEvaluatedKernelTensor.evaluate_kernel = _of_composition(LazyEvaluatedKernelTensor.evaluate_kernel)
     LazyEvaluatedKernelTensor.mul = _by_products(LazyEvaluatedKernelTensor.mul)
+    LazyEvaluatedKernelTensor.sum = _over_batch(LazyEvaluatedKernelTensor.sum, "sum", batch_sum)
+    LazyEvaluatedKernelTensor.prod = _over_batch(LazyEvaluatedKernelTensor.prod, "product", lambda *_: None)
     Kernel.prediction_strategy = _in_weight_space(Kernel.prediction_strategy)
     MultivariateNormal.log_prob = _by_features(MultivariateNormal.log_prob)
 
@@ -50,15 +52,35 @@ def _by_products(mul: Callable[..., LinearOperator]) -> Callable[..., LinearOper
         product = matrix_product(self, other)
         if product is not None:
             return product
-        if isinstance(other, LinearOperator) and contains_features(self.kernel):
-            warn_of_dense(
-                self.kernel,
-                f"the product of a matrix of {type(self.kernel).__name__} with another one is dense, at O(N^3), and "
-                "lacks the variance that features leave over; approximate the product of the kernels",
-            )
+        if isinstance(other, LinearOperator):
+            _warn_of_dense(self.kernel, "product of a matrix", "with another one", "product")
         return mul(self, other)
 
     return by_products
+
+
+def _over_batch(
+    composed: Callable[..., Any], name: str, by_features: Callable[[LazyEvaluatedKernelTensor, int], Any]
+) -> Callable[..., Any]:
+    @functools.wraps(composed)
+    def over_batch(self: LazyEvaluatedKernelTensor, dim: int | None = None) -> Any:
+        if dim is None or dim % self.dim() >= self.dim() - 2:
+            return composed(self, dim)
+        found = by_features(self, dim)
+        if found is None:
+            _warn_of_dense(self.kernel, f"{name} of matrices", "over a batch", name)
+        return composed(self, dim) if found is None else found
+
+    return over_batch
+
+
+def _warn_of_dense(kernel: Kernel, what: str, how: str, composition: str) -> None:
+    if contains_features(kernel):
+        warn_of_dense(
+            kernel,
+            f"the {what} of {type(kernel).__name__} {how} is dense, at O(N^3), and lacks the variance that features "
+            f"leave over; approximate the {composition} of the kernels",
+        )
 
 
 def _in_weight_space(prediction_strategy: Callable[..., Any]) -> Callable[..., Any]:
