@@ -2,10 +2,10 @@
 # # One line: regression with random features
 #
 # A Gaussian process with a polynomial kernel is a good model of a smooth curve. The exact model factorizes an N x N
-# matrix, at a cost of N³. **Can we keep the script and lose the cube?**
+# matrix, at a cost of O(N³). **Can we keep the script and avoid the cubic cost?**
 #
-# We write an ordinary GPyTorch model, change one line, and look at what the line has done. Then we measure how far the
-# result is from the exact model, and end with 20,000 rows that arrive in batches.
+# We write an ordinary GPyTorch model, change one line, and examine the effect. Then we measure how far the result is
+# from the exact model, and finally fit 20,000 rows that arrive in batches.
 
 # %%
 import math
@@ -28,8 +28,8 @@ INK, BLUE, ORANGE, GREEN = "#222222", "#0072B2", "#D55E00", "#009E73"
 # %% [markdown]
 # ## A GPyTorch script
 #
-# The data are a noisy curve with a hole in the middle. The hole is there on purpose: where there are no data, the model
-# has to say that it does not know.
+# The data are a noisy curve with a gap in the middle. The gap is intentional: the model should be uncertain where
+# there are no data.
 
 
 # %%
@@ -57,13 +57,13 @@ exact = Model(x, y, ScaleKernel(PolynomialKernel(power=6)))
 print(rfgp.fit(exact))
 
 # %% [markdown]
-# `rfgp.fit` maximizes the log marginal likelihood by L-BFGS, for any GPyTorch `ExactGP`. The usual loop with Adam works
-# just as well.
+# `rfgp.fit` maximizes the log marginal likelihood by L-BFGS, for any GPyTorch `ExactGP`. The usual training loop with
+# Adam works as well.
 #
 # ## The one new line
 #
-# `rfgp.approximate` takes the exact kernel and returns a kernel of `num_features` random features. The rest of the
-# script stays as it is.
+# `rfgp.approximate` replaces the exact kernel by an approximation with `num_features` random features. The rest of
+# the script does not change.
 
 
 # %%
@@ -79,7 +79,7 @@ widths = (4, 16) if SHORT else (4, 16, 64)
 models = {width: drop_in(width) for width in widths}
 
 # %% [markdown]
-# We draw the posterior of the noise-free curve: a line for the mean, and a band of two standard deviations around it.
+# We plot the posterior of the noise-free curve: a line for the mean, and a band of two standard deviations around it.
 
 # %%
 grid = torch.linspace(-1.1, 1.1, 221).unsqueeze(-1)
@@ -102,27 +102,28 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 figure.savefig("drop_in_regression.png")
 
 # %% [markdown]
-# A polynomial of degree 6 in one variable has seven coefficients. Four random features cannot hold them: the mean is
-# wrong, and the band is narrow where it should be wide. Too few features are not only inaccurate, they are also **too
-# sure of themselves**. With sixteen the approximation follows the exact mean and band closely, and with 64 it lies on
-# top of them. The band opens in the hole and at the ends, as it should.
+# A polynomial of degree 6 in one variable has seven coefficients. Four random features cannot represent them: the
+# mean is wrong, and the band is too narrow in the gap. With too few features, the model is not only inaccurate, but
+# also **overconfident**. With sixteen features the mean and band are close to the exact ones, and with 64 they cannot
+# be distinguished. The band widens in the gap and at the ends, as it should.
 #
 # Three things to know:
 #
-# - `num_features` counts the columns that come out. The default features are complex ones written as real numbers
-#   ("complex-to-real", CtR): one column for each real part and one for each imaginary part. 64 features are 32 complex
-#   ones, and the number must be even.
-# - The features are random, and this is one seed. We come to others in a moment.
-# - With more features than rows the exact kernel is cheaper. The library warns, and still works.
+# - `num_features` is the number of feature columns. The default features are complex features written as real numbers
+#   ("complex-to-real", CtR): one column for each real part and one for each imaginary part. 64 features are 32
+#   complex ones, and the number must be even.
+# - The features are random, and this is one seed. Other seeds follow below.
+# - With more features than rows, the exact kernel is cheaper. The library then warns, and still works.
 #
 # ## Approximation error
 #
-# A picture does not help with ten inputs. A number does: `rfgp.diagnostics.kl_to_exact` is the Kullback-Leibler
-# divergence of the approximate posterior from the exact one with the same parameters, summed over test points. We
-# divide by the number of points. For scale: a mean that is off by a tenth of a standard deviation costs 0.005.
+# With ten inputs, a plot does not show the error. We need a number: `rfgp.diagnostics.kl_to_exact` computes the
+# Kullback-Leibler divergence of the approximate posterior from the exact one with the same parameters, summed over
+# test points. We divide by the number of points. For scale: a mean that is off by a tenth of a standard deviation
+# contributes 0.005.
 #
-# We look at the curve, and at a function of ten inputs of which five matter (Friedman's test function), with a kernel
-# of degree 3.
+# We use the curve, and a function of ten inputs of which five matter (Friedman's test function), with a kernel of
+# degree 3.
 
 
 # %%
@@ -141,8 +142,8 @@ small = Model(x_all[:num_exact], y_all[:num_exact], ScaleKernel(PolynomialKernel
 print(rfgp.fit(small, max_evaluations=5 if SHORT else 25))
 
 # %% [markdown]
-# To compare like with like, the approximation shares the parameters of the exact model: `rfgp.approximate` copies
-# nothing. We try every number of features with several seeds, for CtR features and for plain real ones.
+# For a fair comparison, the approximation shares the parameters of the exact model: `rfgp.approximate` does not copy
+# them. We compare several numbers of features and several seeds, for CtR features and for plain real features.
 
 
 # %%
@@ -181,22 +182,22 @@ figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", 
 figure.savefig("drop_in_kl.png")
 
 # %% [markdown]
-# On the right the divergence falls steadily, and the seeds agree. A polynomial of degree 3 in ten variables has 286
-# coefficients. With fewer features than that the divergence is large; with 1,024 it is 0.03, as if each mean were off
-# by a quarter of a standard deviation. Complex-to-real and real features do equally well here.
+# In the right panel the divergence decreases steadily, and the seeds agree. A polynomial of degree 3 in ten variables
+# has 286 coefficients. With fewer features the divergence is large; with 1,024 it is 0.03, as if each mean were off
+# by a quarter of a standard deviation. Complex-to-real and real features are equally good here.
 #
 # The left panel is a warning. The seeds differ by a factor of a thousand and more, and most real draws are still far
-# away with 64 features. With a single input and random signs there are only seven different features, and two of them
-# are rarely drawn. If one is missing, the model is blind in one direction. Complex weights can be combined in more
-# ways; by 64 features they have repaired this for every seed. And our first figure had a lucky seed at sixteen.
-# **Measure before you trust**: one call tells a lucky draw from an unlucky one.
+# from exact with 64 features. With a single input and random signs there are only seven different features, and two
+# of them are rarely drawn. If one is missing, the model cannot represent one direction. Complex weights have more
+# combinations; with 64 features every seed is accurate. Our first figure had a lucky seed at sixteen features.
+# **Measure the error of your draw**: one call shows whether it is good.
 #
 # ## Twenty thousand rows, in batches
 #
-# Now the whole data set. The exact kernel matrix would have 400 million entries, 3.2 GB, and its factorization would
-# take minutes. `WeightSpaceGP` keeps sums over rows instead, whose size depends on the number of features only. It
-# takes the kernel, likelihood and mean of the small exact model with their learned parameters. `update` adds rows, and
-# the result is the same as that of a fit to all of them.
+# Now we use the whole data set. The exact kernel matrix would have 400 million entries, 3.2 GB, and its factorization
+# would take minutes. `WeightSpaceGP` stores sums over rows instead, whose size depends only on the number of
+# features. It uses the kernel, likelihood and mean of the small exact model with their learned parameters. `update`
+# adds rows, and the result is the same as that of a fit to all of them.
 
 
 # %%
@@ -256,17 +257,19 @@ figure.legend(*left.get_legend_handles_labels(), loc="outside lower center", nco
 figure.savefig("drop_in_streaming.png")
 
 # %% [markdown]
-# With 512 features the model keeps pace with the exact one as long as that can be computed, and goes on learning where
-# it stops. All 20,000 rows take less time than the exact model needs for 5,000. The price of too few features is on the
-# left as well: 128 features are fast, but no amount of data helps a model that cannot hold the function. For the first
-# thousand rows the exact model is about as fast, and better. **Random features are for many rows.**
+# With 512 features, the error is close to that of the exact model as far as the latter can be computed, and decreases
+# further with more rows. All 20,000 rows take less time than the exact model needs for 5,000. The left panel also
+# shows the cost of too few features: 128 features are fast, but more data do not help if the features cannot
+# represent the function. For the first thousand rows the exact model is about as fast, and better. **Random features
+# are for many rows.**
 #
-# What we did not show, and what to expect:
+# Further notes:
 #
-# - Gaussian, Matern, periodic and other kernels, sums and products of them, and kernels of several outputs have
-#   features too, and any kernel has landmarks. With `block_size=256` these are the most accurate model for the time, in
-#   most tables of more than some thousand rows.
+# - Gaussian, Matern, periodic and other kernels, their sums and products, and kernels of several outputs have
+#   features too, and any kernel has landmarks. With `block_size=256`, landmarks are the most accurate model for the
+#   time on most tables of more than a few thousand rows.
 # - The parameters were learned on 1,250 rows. `rfgp.fit(model, x, y)` learns them for a `WeightSpaceGP`: above 2,000
-#   rows from few rows, or blocks of near ones, in seconds. After a change of a kernel parameter the sums are stale; the
-#   model raises an error that asks for a new `fit`.
-# - Kernel and inputs need one dtype. Sums over rows are kept in double precision, also for single-precision features.
+#   rows from a subset, or from blocks of near rows, in seconds. After a kernel parameter changes, the sums are stale;
+#   the model then raises an error that asks for a new `fit`.
+# - Kernel and inputs need the same dtype. Sums over rows are kept in double precision, also for single-precision
+#   features.

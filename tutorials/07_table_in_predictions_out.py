@@ -1,12 +1,12 @@
 # %% [markdown]
 # # A table in, predictions out
 #
-# You have a table: rows are things you have measured, columns are what you know of them, and one column is what you
-# would like to know of the next thing. **Can you get predictions with honest error bars from it, without knowing what a
-# kernel is?**
+# You have a table: its rows are measured items, its columns are what you know about each item, and one column is to
+# be predicted for new items. **Can you get predictions with calibrated error bars, without knowing what a kernel
+# is?**
 #
-# Yes. `rfgp.sklearn` has Gaussian processes that look like any other estimator of scikit-learn. This page uses them the
-# way you would on a Tuesday afternoon: on a pandas table, in a pipeline, with a grid search, and for classes too.
+# Yes. `rfgp.sklearn` has Gaussian processes with the interface of scikit-learn estimators. This tutorial uses them on
+# a pandas table, in a pipeline, in a grid search, and for classification.
 
 # %%
 import os
@@ -32,8 +32,8 @@ INK, BLUE, ORANGE = "#222222", "#0072B2", "#D55E00"
 # %% [markdown]
 # ## The table
 #
-# Friedman's function (1991) is an old test of regression: a product inside a sine, a parabola, two straight lines, and
-# five columns that do nothing at all. We dress it up as a table with names and with units, some of them awkward: the
+# Friedman's function (1991) is a standard test of regression: a product inside a sine, a parabola, two linear terms,
+# and five columns without any effect. We turn it into a table with names and units, some of them awkward: the
 # altitude is in millimeters, and the target has a large offset. The noise has a standard deviation of 1.
 
 # %%
@@ -47,8 +47,9 @@ print(x_train.head(3).round(2))
 # %% [markdown]
 # ## Two lines
 #
-# Nothing has to be scaled: inputs and targets are standardized inside. Nothing has to be chosen: up to 1,500 rows the
-# defaults average over all numbers of a kernel that the rows leave open, and over scales of inputs and target.
+# You do not need to scale anything: inputs and targets are standardized internally. You do not need to choose
+# anything either: up to 1,500 rows, the default averages over the parameters of the kernel, and over scales of the
+# inputs and the target.
 
 # %%
 effort = {"random_state": 0} | ({"max_evaluations": 5} if SHORT else {})
@@ -62,13 +63,13 @@ error = y_test - mean
 print(f"Gaussian process: RMSE {np.sqrt(np.mean(error**2)):.2f}")
 
 # %% [markdown]
-# Remember that the noise alone has an RMSE of 1: no model can do better than that on new measurements.
+# The noise alone has an RMSE of 1: no model can do better on new measurements.
 #
 # ## What the error bars say
 #
-# `std` is the standard deviation of a *new measurement*, its noise included, so that `mean - 2 * std` to
-# `mean + 2 * std` should cover about 95 of 100 measurements. We count. On the right we take away what the model leans
-# on: one row stays as it is, but its slope moves out of the range from 0 to 1 in which it was seen in training.
+# `std` is the standard deviation of a *new measurement*, including its noise, so `mean - 2 * std` to `mean + 2 * std`
+# should cover about 95 of 100 measurements. We check this on the test rows. The right panel shows extrapolation: one
+# row is kept, but its slope is moved out of the range from 0 to 1 of the training data.
 
 # %%
 inside = np.mean(np.abs(error) < 1.96 * std)
@@ -91,14 +92,14 @@ right.set(xlabel="slope (seen in training: gray)", ylabel="yield", title="one ro
 figure.savefig("table_error_bars.png")
 
 # %% [markdown]
-# Inside the gray band the interval is little wider than the noise. Outside it opens: the model has not been there, and
-# says so. A boosted tree would draw a flat line there, without a word.
+# Inside the gray band the interval is little wider than the noise. Outside it widens, because there are no training
+# data. A boosted tree would predict a constant there, without any indication of uncertainty.
 #
 # ## Which columns matter?
 #
-# Lengthscales do not tell: a long one may belong to a column with a strong linear effect. **Sobol' indices** do. The
-# first is the share of the variance of the function that a column explains alone, the total one that with all its
-# interactions. Here every column is uniform over the range that was seen.
+# Lengthscales do not answer this: a column with a long lengthscale may have a strong linear effect. **Sobol'
+# indices** do. The first-order index is the share of the variance of the function that a column explains alone; the
+# total index includes all its interactions. Here every column is uniform over the observed range.
 
 # %%
 inputs = {name: Uniform(x_train[name].min(), x_train[name].max()) for name in names}
@@ -108,13 +109,13 @@ print(pd.DataFrame({name: part.numpy() for name, part in shares.items()}, index=
 print(f"log marginal likelihood {model.log_marginal_likelihood_value_:.1f}")
 
 # %% [markdown]
-# The last five do nothing, as promised, and the model has found that out without being told. `slope` and `angle`
-# matter most, and the other columns less; where the total index is larger than the first, columns act together.
+# The last five columns have no effect, and the model has learned this from the data. `slope` and `angle` matter most.
+# If the total index is larger than the first-order index, the column interacts with others.
 #
 # ## A pipeline, and a grid
 #
-# An estimator is a step like any other. Here is a pipeline that takes logarithms of two columns first (a bad idea, for
-# the sake of the example), and a grid search over that idea and over kernels, in two processes.
+# The estimators work in any pipeline. This pipeline first takes logarithms of two columns (a bad idea, used as an
+# example), and the grid search compares it with the untransformed columns, for several kernels, in two processes.
 
 
 # %%
@@ -133,11 +134,10 @@ results["step"] = ["none" if step == "passthrough" else "logarithms" for step in
 print(results.pivot(index="param_randomfeaturegpregressor__kernel", columns="step", values="mean_test_score").round(3))
 
 # %% [markdown]
-# The kernel is the choice that matters; smooth kernels bend whatever a logarithm would have straightened. Parameters
-# *inside* a kernel need no grid: they are learnt. A GPyTorch kernel of your own goes in the same place as a name, and
-# it is copied, never changed.
+# The kernel matters most; smooth kernels can represent what a logarithm would straighten. Parameters *of* a kernel
+# need no grid: they are learned. You can pass a GPyTorch kernel in place of a name; it is copied, never changed.
 #
-# A fitted model is a file:
+# A fitted model can be saved to a file:
 
 # %%
 joblib.dump(search.best_estimator_, "model.joblib")
@@ -146,8 +146,8 @@ assert np.array_equal(joblib.load("model.joblib").predict(x_test), search.predic
 # %% [markdown]
 # ## More rows, later
 #
-# New rows arrive every week. `partial_fit` adds them to what is known, with the scales and the parameters that were
-# learnt at first; it takes a fraction of a second, and the old rows are not looked at again.
+# Suppose that new rows arrive every week. `partial_fit` adds them to the model, with the scales and parameters
+# learned at first; it takes a fraction of a second, and does not read the old rows again.
 
 # %%
 half = len(x_train) // 2
@@ -159,8 +159,8 @@ for start in (0, half):
 # %% [markdown]
 # ## Several targets, some of them missing
 #
-# Two laboratories measure the same samples, the second one with a scale of its own, and only every third sample. One
-# model of both knows how they go together. A missing target is a NaN.
+# Two laboratories measure the same samples. The second one uses a different scale, and measures only every third
+# sample. One model of both learns how they are correlated. A missing target is NaN.
 
 # %%
 rng = np.random.default_rng(1)
@@ -180,8 +180,8 @@ for name, predicted in (
 # %% [markdown]
 # ## Classes
 #
-# The classifier has the same parameters. Labels can be strings, and `predict_proba` tells how sure it is. Thirteen
-# chemical measurements of 178 wines from three growers; a third of them are kept for testing.
+# The classifier has the same parameters. Labels can be strings, and `predict_proba` returns class probabilities. The
+# data are thirteen chemical measurements of 178 wines from three growers; a third of them are held out for testing.
 
 # %%
 wine = load_wine(as_frame=True)
@@ -193,11 +193,11 @@ print(f"accuracy {classifier.score(w_test, g_test):.3f}")
 print(probabilities.loc[probabilities.max(axis=1).sort_values().index[:3]].assign(truth=g_test).round(2))
 
 # %% [markdown]
-# These three are the wines of which the model is least sure, with what they are.
+# These are the three wines with the most uncertain predictions, and their true classes.
 #
 # ## Features for another model
 #
-# The features themselves are a transformer, so that a linear model behind them becomes a kernel machine.
+# The features are also available as a transformer. A linear model on these features is a kernel machine.
 
 # %%
 ridge = make_pipeline(RandomFeatures("rbf", num_features=64 if SHORT else 512, random_state=0), LinearRegression())
@@ -206,12 +206,12 @@ print(ridge.fit(x_train, y_train)[:-1].transform(x_test).shape)
 # %% [markdown]
 # Things to know:
 #
-# - **Many rows.** Up to 1,000 rows the model is the exact Gaussian process. Above, it has landmarks for the long range,
-#   blocks of near rows for the short range, and predicts from the nearest rows. The time of `fit` grows with the number
-#   of rows, not with its cube.
-# - **Little time.** `time_limit=20` chooses the sizes so that `fit` ends after about 20 seconds on *this* machine. More
+# - **Many rows.** Up to 1,000 rows, one set of parameters has the exact Gaussian process. Above, the model has
+#   landmarks for long-range structure, blocks of near rows for short-range structure, and predicts from the nearest
+#   rows. The time of `fit` is linear in the number of rows, not cubic.
+# - **Limited time.** `time_limit=20` chooses the sizes so that `fit` takes about 20 seconds on *this* machine. More
 #   time gives a better model.
-# - **Error bars are of measurements.** Where you want those of the function without noise, ask
-#   `model_.posterior(...)`, which is a GPyTorch distribution of standardized targets.
-# - **Extrapolation.** Far from all rows the prediction returns to the mean of the targets, with the variance that they
-#   have. That is a statement about the model, and not about the world.
+# - **Error bars are those of measurements.** For the function without noise, use `model_.function(...)` of an average,
+#   or `model_.posterior(...)` of one set of parameters: distributions of standardized targets.
+# - **Extrapolation.** Far from all rows the prediction returns to the mean of the targets, with their variance. This
+#   is a property of the model, not of the data.

@@ -1,13 +1,13 @@
 # %% [markdown]
 # # Honest error bars
 #
-# A model of 442 patients says: this one's disease will have progressed by 150 a year from now, give or take 90,
-# nine times out of ten. **Is that "give or take" true?** It is if the kernel is right, the noise is normal, and as
-# strong for all patients. Nobody has promised any of it. A table holds the answer all the same: leave rows out,
-# predict them from the others, and count.
+# A model of 442 patients predicts that one patient's disease will have progressed by 150 a year from now, give or
+# take 90, with a probability of nine in ten. **Is that interval correct?** It is if the kernel is right and the noise
+# is normal, with the same variance for all patients. None of this is guaranteed, but the table itself can answer the
+# question: leave rows out, predict them from the others, and count.
 #
-# With random features or landmarks that costs no refit. A fit keeps sums over the rows, and what a fit to all
-# others would have said of a row follows from these and the row itself.
+# With random features or landmarks this needs no refitting. A fit stores sums over the rows, and the prediction of a
+# row by a fit to all other rows follows from these sums and the row itself.
 
 # %%
 import math
@@ -29,10 +29,10 @@ plt.rcParams.update({"axes.spines.top": False, "axes.spines.right": False, "font
 # %% [markdown]
 # ## The patients, and a model of them
 #
-# Ten measurements of each patient (age, sex, body mass, blood pressure and six of the serum), and how far the
-# disease had progressed a year later, from 25 to 346. The data come with scikit-learn, in random order. A third of
-# the patients is put aside, to see at the end who was right. Inputs have unit variance, and targets too; results
-# are told in the units of the score.
+# The inputs are ten measurements of each patient (age, sex, body mass, blood pressure and six of the serum); the
+# target is the progression of the disease a year later, from 25 to 346. The data come with scikit-learn, in random
+# order. A third of the patients is held out for testing. Inputs and targets are scaled to unit variance; results are
+# reported in the units of the score.
 
 # %%
 table = load_diabetes()
@@ -52,9 +52,9 @@ print(rfgp.fit(model, x, y, max_evaluations=5 if SHORT else 60, progress=False))
 # %% [markdown]
 # ## Every patient predicted by the others
 #
-# `leave_one_out` gives for each row the mean and the variance that a fit to the other 299 would have predicted,
-# with the same parameters. An interval of 90 % is then 1.64 standard deviations to each side. How many patients are
-# inside?
+# `leave_one_out` computes for each row the mean and the variance that a fit to the other 299 rows would have
+# predicted, with the same parameters. A 90 % interval is then 1.64 standard deviations to each side. How many
+# patients does it cover?
 
 # %%
 LEVEL = 0.9
@@ -69,14 +69,14 @@ plots.predictions(score[own], mean, mean - half, mean + half, name="progression"
 left.set_title("each patient, predicted by the others")
 
 # %% [markdown]
-# The cloud is wide: ten measurements tell some of the future of a patient, not much. An interval that says so is
-# honest. High scores are predicted too low and low ones too high, as they have to be where little is known.
+# The scatter is wide: ten measurements determine only part of the progression. The intervals show this. High scores
+# are predicted too low and low ones too high, as expected if the inputs carry little information.
 #
 # ## Folds in place of rows
 #
-# Are single rows too easy, since similar patients stay in? Leave tenths of them out together. The joint density of
-# a fold also asks whether errors go together, and no refit is made here either. Where rows come from clinics, give
-# the number of the clinic of each row in place of a number of folds.
+# Leaving out single rows may be too easy, because similar patients remain. We therefore also leave out tenths of the
+# rows together. The joint density of a fold also checks whether errors are correlated, again without refitting. If
+# rows come from clinics, pass the number of the clinic of each row in place of a number of folds.
 
 # %%
 folds = model.leave_group_out(x, y, 10, seed=0)
@@ -88,13 +88,13 @@ print(
 # %% [markdown]
 # ## A model that is wrong, and knows nothing of it
 #
-# Let somebody set the noise by hand, and ten times too small. The means hardly get worse. The error bars do, and
-# the model does not notice: of new patients, less than half and not nine tenths are inside of its intervals.
+# Suppose the noise variance is set by hand, ten times too small. The means hardly get worse. The error bars do, and
+# the model does not show it: its intervals cover less than half of the new patients instead of nine tenths.
 #
-# **Conformal** intervals take the model's means as they are, and their width from errors at rows that it has not
-# seen. *Jackknife+* uses the leave-out errors of the same rows: a new patient goes next to 300 predictions, each
-# without one row and give or take the error at that row. *Split* conformal spends some rows for calibration alone.
-# What they ask for is that new rows are like the old ones; what they do not ask for is a right model.
+# **Conformal** intervals use the means of the model, and set their width by errors at rows that the model has not
+# seen. *Jackknife+* uses the leave-one-out errors of the training rows: it combines 300 predictions of a new patient,
+# each without one row, plus or minus the error at that row. *Split* conformal holds out some rows for calibration.
+# Both assume that new rows are exchangeable with the old ones; neither assumes that the model is right.
 
 # %%
 wrong = rfgp.WeightSpaceGP(kernel, gpytorch.likelihoods.GaussianLikelihood())
@@ -129,15 +129,15 @@ plt.show()
 # %% [markdown]
 # ## What one learns
 #
-# - A fit answers for all rows, groups and folds left out; ask it before you believe an error bar.
-# - Error bars of a model are as good as its noise. Conformal intervals cover without: they are wider
-#   because they have to be.
-# - 142 new patients show a share to about 3 %: a bar of one standard error is drawn. Much finer differences
-#   between the methods are luck of the draw.
+# - One fit gives the predictions of all left-out rows, groups and folds; check them before you rely on an error bar.
+# - Error bars of a model are as good as its noise. Conformal intervals cover even if the noise is wrong: they are
+#   wider where necessary.
+# - 142 new patients determine the coverage to about 3 %; the bars in the figure are one standard error. Smaller
+#   differences between the methods are chance.
 #
 # ## Limits
 #
-# The share is right over all new patients, and not for each kind of patient: old and young may be covered
-# differently. Parameters and landmarks were found with the same rows, which makes what is left out look a little
-# too good; with hundreds of rows and a dozen of parameters that is little. And patients of another hospital are not
-# exchangeable with these: no method knows their errors before it has seen some.
+# The coverage is right over all new patients, but not for each group of patients: old and young may be covered
+# differently. Parameters and landmarks were learned from the same rows, which makes leave-one-out results slightly
+# too good; with hundreds of rows and a dozen parameters the effect is small. Patients of another hospital are not
+# exchangeable with these: no method knows their errors without data from there.

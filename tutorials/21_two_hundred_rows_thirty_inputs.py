@@ -1,13 +1,14 @@
 # %% [markdown]
 # # Two hundred rows, thirty inputs
 #
-# Somebody has caught perch in two hundred lakes, and measured the mercury in them. Of every lake thirty other things
-# are known: how acid it is, how deep, what its sediment is made of. A measurement costs a day in a boat, so there
-# will be no more of them. **How much mercury is in the perch of the next lake, and how far can the answer be off?**
+# Perch were caught in two hundred lakes, and their mercury was measured. For each lake thirty other quantities are
+# known: its acidity, depth, sediment and so on. A measurement takes a day in a boat, so there will be no more of
+# them. **How much mercury is in the perch of the next lake, and how uncertain is the prediction?**
 #
-# Two hundred rows are few for thirty inputs. They do not say which of the inputs matter, nor how far each of them has
-# to change before the mercury does. Many kernels agree with the rows, and a model that takes one of them for the truth
-# is too sure of itself. This page shows how much, and what to do about it: average over all that the rows leave open.
+# Two hundred rows are few for thirty inputs. They do not determine which inputs matter, or how quickly the mercury
+# changes with each of them. Many kernels fit the rows, and a model that treats one of them as the truth is
+# overconfident. This tutorial measures by how much, and shows what to do: average over everything that the rows do
+# not determine.
 
 # %%
 import os
@@ -36,13 +37,13 @@ ONE, MANY = "one set of parameters", "average"
 # %% [markdown]
 # ## The lakes
 #
-# They are made up, so that the truth is known. All inputs are positive and skewed: most lakes are small, and a few are
-# very large. Three of the thirty matter for perch. Acid lakes have more mercury, up to a point; so have brown ones,
-# whose water is rich in carbon; and so have those of medium depth. The twenty-four elements in the sediment say
-# nothing. The model is not told.
+# The data are simulated, so the truth is known. All inputs are positive and skewed: most lakes are small, and a few
+# are very large. Three of the thirty inputs matter for perch. Mercury increases with acidity, up to a point, and with
+# carbon (brown water), and is highest at medium depth. The twenty-four elements in the sediment have no effect. The
+# model does not know this.
 #
-# All fish of a lake share what was not measured, such as their age, and some lakes are odd: the noise has heavy tails.
-# We need only the perch for now.
+# All fish of a lake share unmeasured influences, such as their age, and some lakes are outliers: the noise has heavy
+# tails. We first use only the perch.
 
 # %%
 ELEMENTS = ["Cr", "Al", "As", "Ba", "Ca", "Cd", "Co", "Cu", "Fe", "K", "Li", "Mg"]
@@ -88,12 +89,12 @@ figure.savefig("lakes.png")
 # %% [markdown]
 # ## One set of parameters
 #
-# The usual Gaussian process takes the parameters under which the rows are most probable: thirty lengthscales, a scale
-# and a noise. `average=False` does that. How many of 500 new lakes lie in their 95 % interval?
+# A standard Gaussian process uses the parameters that maximize the evidence: thirty lengthscales, a scale and a noise
+# variance. `average=False` does that. How many of 500 new lakes are in their 95 % interval?
 #
-# A share alone is won too easily, by intervals as wide as a barn door. The *interval score* is the width, and forty
-# times the distance of a target that is outside: less is better. The lakes with much mercury are those that one asks
-# for, so the quarter with the highest predictions is also counted apart.
+# Coverage alone is not enough: very wide intervals also cover. The *interval score* is the width, plus forty times
+# the distance of a target that is outside; lower is better. Lakes with much mercury matter most, so the coverage of
+# the quarter with the highest predictions is also reported.
 
 
 # %%
@@ -112,13 +113,13 @@ single_mean, single_interval = single.predict(new_x), single.predict_interval(ne
 report(ONE, single_interval, single_mean)
 
 # %% [markdown]
-# The intervals cover 79 % of the lakes where 95 % were promised, and 66 % of those with the highest predictions. The
-# rows were used twice: they chose the parameters, and the model then took these as if somebody had told it. It also
-# took the noise as normal, and as strong in all lakes.
+# The intervals cover 79 % of the lakes instead of 95 %, and 66 % of those with the highest predictions. The rows were
+# used twice: they determined the parameters, and the model then treated these as known. It also assumed normal noise
+# with the same variance in all lakes.
 #
 # ## All that the rows leave open
 #
-# Leave `average` out. Up to 1,500 rows the default is an average, `rfgp.averaging.AveragedGP`:
+# Now omit `average`. Up to 1,500 rows the default is an average, `rfgp.averaging.AveragedGP`:
 
 # %%
 model = RandomFeatureGPRegressor(random_state=0).fit(x, y)
@@ -126,20 +127,20 @@ mean, interval = model.predict(new_x), model.predict_interval(new_x)
 report(MANY, interval, mean)
 
 # %% [markdown]
-# The intervals cover 94 %, and their mean width is .72 in place of .69: they are wide in other places. The interval
-# score falls from 2.46 to .93. Of the lakes with the highest predictions 86 % are covered, which is better and still
-# too few. What is inside?
+# The intervals cover 94 %, and their mean width is .72 instead of .69: they are wide for other lakes. The interval
+# score falls from 2.46 to .93. Of the lakes with the highest predictions 86 % are covered, which is better but still
+# too few. The average consists of:
 #
-# - **Parameters** are drawn from their posterior. Each draw predicts, and the predictions are mixed: where they differ,
-#   the mixture is wide.
-# - **Scales**: four members of the average see the inputs as they are or as *half ranks*, halfway to their normal
-#   scores, on which one giant lake is not all alone. They see the target as it is or after a transform by Yeo and
-#   Johnson, on which noise that multiplies is noise that adds.
-# - **A forest** is in the fifth member: some tables have thresholds and rules, which processes do not follow. Gaussian
-#   processes have what it leaves over, by predictions of its trees for the lakes that these have not seen.
+# - **Parameters** are drawn from their posterior. Each draw makes a prediction, and the predictions are mixed: the
+#   mixture is wide where they differ.
+# - **Scales**: four members of the average combine two scales of the inputs (untransformed, or *half ranks*, halfway
+#   to their normal scores, which reduce the distance of very large lakes) with two scales of the target
+#   (untransformed, or with the Yeo-Johnson transform, which turns multiplicative noise into additive noise).
+# - **A forest** is in the fifth member: some tables have thresholds and rules, which Gaussian processes do not
+#   represent well. Gaussian processes model its residuals, computed from the out-of-bag predictions of its trees.
 # - **Tails**: every member has Student's t or normal tails.
-# - **Stacking**: how much a member counts, and how heavy its tails are, is decided by the lakes themselves. Each is
-#   left out, which has a closed form and needs no refit, and the mixture under which they are most probable is taken.
+# - **Stacking**: the weight and the tails of each member are chosen by the data. Each lake is left out, which has a
+#   closed form and needs no refitting, and the mixture with the highest density of the left-out lakes is used.
 
 # %%
 averaged = model.model_
@@ -163,14 +164,14 @@ ax.spines["bottom"].set_bounds(0.0, 1.0)
 figure.savefig("lakes_weights.png")
 
 # %% [markdown]
-# The lakes chose half ranks and a transformed target, with tails somewhat heavier than normal: nobody had to look at a
-# histogram. The others keep some weight, because two hundred rows do not rule them out. The forest has little of it,
-# since mercury has no thresholds.
+# The data prefer half ranks and a transformed target, with tails slightly heavier than normal, so nobody had to look
+# at a histogram. The other members keep some weight, because two hundred rows do not rule them out. The forest has
+# little weight, because mercury has no thresholds.
 #
 # ## Before and after
 #
-# Every tenth of the new lakes, in the order of what the average predicts. The axis is linear around zero, and
-# logarithmic far from it.
+# The figure shows every tenth of the new lakes, ordered by the median that the average predicts. The axis is linear
+# around zero, and logarithmic far from it.
 
 # %%
 order = np.argsort(model.predict_quantiles(new_x, [0.5])[:, 0])[:: 2 if SHORT else 10]
@@ -192,14 +193,14 @@ axes[1].set_xlabel("new lakes, by the median that the average predicts")
 figure.savefig("lakes_intervals.png")
 
 # %% [markdown]
-# With one set of parameters an interval is wide where the lake is unlike the others, whatever is predicted there: some
-# clean lakes have intervals from far below zero, and some dirty ones short intervals. Those of the average grow with
-# what is predicted. They too begin below zero for the cleanest lakes: a lower end of a positive target is safe
-# to cut at zero.
+# With one set of parameters, an interval is wide if the lake is unlike the others, whatever its prediction: some
+# clean lakes have intervals that begin far below zero, and some dirty ones have short intervals. Those of the average
+# grow with the prediction. They also begin below zero for the cleanest lakes: for a positive target you can cut the
+# lower end at zero.
 #
 # ## The same lake by other parameters
 #
-# Which input matters most? Shuffle one of them among the new lakes, and see what the predictions lose.
+# Which input matters most? We permute one input among the new lakes, and measure how much worse the predictions are.
 
 # %%
 few = slice(0, 10 if SHORT else 150)
@@ -208,9 +209,9 @@ ranks = np.argsort(-importance)
 print("most important:", ", ".join(f"{INPUTS[k]} {importance[k]:.2f}" for k in ranks[:5]))
 
 # %% [markdown]
-# Along that one we look at the functions without noise, in a lake that is at the median in all else. `draw_functions`
-# draws from the posterior in eight groups with parameters of their own. A thick line is the most probable function
-# of one draw of parameters, the thin line of the same color is a function drawn given these.
+# We plot the functions without noise along this input, for a lake at the median of all other inputs. `draw_functions`
+# draws from the posterior in eight groups, each with its own parameters. A thick line is the most probable function
+# of one draw of parameters; the thin line of the same color is a function drawn given these parameters.
 
 # %%
 column = ranks[0]
@@ -238,15 +239,15 @@ left.legend(frameon=False, loc="upper left")
 figure.savefig("lakes_functions.png")
 
 # %% [markdown]
-# On the left the line has a hollow that is not there, and in it the truth leaves the band. On the right six of the
-# thick lines, all of one member, nearly agree along this input. The blue one is of a member that sees the target as it
-# is, and the red one of a member that sees the inputs as they are: both bend away. Where the lines part, the mixture is
-# wide, and one set of parameters would not have known.
+# On the left, the mean has a minimum that does not exist, and there the truth leaves the band. On the right, six of
+# the thick lines, all of one member, nearly agree along this input. The blue line is of a member with an
+# untransformed target, and the red one of a member with untransformed inputs: both deviate. The mixture is wide where
+# the lines differ, which one set of parameters cannot express.
 #
 # ## A forest and a line beside it
 #
-# Alone, forests and ridge regression have no intervals. The fair thing to give them is the spread of their own left-out
-# errors: the prediction, and the quantiles of the errors at the training lakes that it has not seen.
+# Forests and ridge regression have no intervals by themselves. For a fair comparison, we use the distribution of
+# their left-out errors: the prediction, plus the quantiles of the errors at training lakes that were left out.
 
 
 # %%
@@ -267,12 +268,13 @@ for name, (predicted, errors) in others.items():
     report(name, around(predicted, errors), predicted)
 
 # %% [markdown]
-# Their intervals cover 95 and 94 % of all lakes, as they were made to, with one width for all of them. That is too wide
-# for clean lakes and too narrow for dirty ones, so their score is more than twice that of the average.
+# Their intervals cover 95 and 94 % of all lakes, by construction, with the same width for all of them. That is too
+# wide for clean lakes and too narrow for dirty ones, so their score is more than twice that of the average.
 #
 # ## Is it so at every level?
 #
-# An interval of 50 % should cover half of the lakes. `predict_quantiles` takes any levels, so all are asked at once.
+# An interval of 50 % should cover half of the lakes. `predict_quantiles` accepts any levels, so we compute all of
+# them at once.
 
 # %%
 levels = np.array([0.5, 0.95]) if SHORT else np.array([0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95])
@@ -294,11 +296,12 @@ ax.set(xlabel="level asked for", ylabel="share of new lakes covered")
 figure.savefig("lakes_levels.png")
 
 # %% [markdown]
-# The average is within two standard errors of what was asked for at every level; the bars are one.
+# The average is within two standard errors of the nominal coverage at every level; the error bars show one standard
+# error.
 #
 # ## Was that luck?
 #
-# One table is one draw. Here are ten other tables of two hundred lakes, with 250 new ones each:
+# One table is a single random draw. Here are ten other tables of two hundred lakes, with 250 new lakes each:
 
 
 # %%
@@ -328,13 +331,14 @@ figure.savefig("lakes_tables.png")
 
 # %% [markdown]
 # Our table was hard for one set of parameters: in the ten others its intervals cover 85 % on average. Those of the
-# average cover 95 %, and 90 to 99 % in single tables. Two hundred rows do not tell the noise exactly, so in one table
-# the coverage may be off by some percent.
+# average cover 95 %, and 90 to 99 % in single tables. Two hundred rows do not determine the noise exactly, so in one
+# table the coverage may be off by a few percent.
 #
 # ## A whole distribution
 #
-# `predict_quantiles` and `sample_y` say more than two ends. Three new lakes, clean, typical and dirty, with 4,000 draws
-# of a new measurement in each. A limit for sale is .5 mg/kg: the share of draws above is the probability to be over it.
+# `predict_quantiles` and `sample_y` describe the whole distribution. The figure shows three new lakes, clean, typical
+# and dirty, with 4,000 draws of a new measurement in each. The limit for sale is .5 mg/kg: the share of draws above
+# it is the probability of exceeding it.
 
 # %%
 three = order[[len(order) // 10, len(order) // 2, -len(order) // 10]]
@@ -350,13 +354,13 @@ for ax, lake, values, marks in zip(axes, three, draws, quantiles, strict=True):
 figure.savefig("lakes_draws.png")
 
 # %% [markdown]
-# Blue lines are the quantiles, the outer ones dotted, and orange is what was measured.
+# Blue lines are the quantiles (outer ones dotted), and the orange line is the measured value.
 #
 # ## Three fish at once
 #
-# The same boat has caught pike and roach. Give all three columns to `fit`: nothing else changes. Several targets share
-# a bank of kernels that is decomposed once, and a forest that learns all of them; `docs/several_outputs_few_rows.rst`
-# has the rest. Each target has an interval of its own. Where a fish was not caught, its value is NaN.
+# Pike and roach were caught too. Pass all three columns to `fit`: nothing else changes. Several targets share a bank
+# of kernels that is decomposed once, and a forest that learns all of them; see `docs/several_outputs_few_rows.rst`.
+# Each target has its own interval. If a fish was not caught, its value is NaN.
 
 # %%
 single_of_all = RandomFeatureGPRegressor(average=False, random_state=0).fit(x, fish)
@@ -372,14 +376,15 @@ shares_of_members = together.model_.weights.mean(1)
 print(f"{len(shares_of_members)} members have weight, and the largest has {shares_of_members.max():.2f}")
 
 # %% [markdown]
-# One set of parameters for all fish is not too sure of itself, but its intervals are 1.3 to 2 times as wide as those of
+# One set of parameters for all fish is not overconfident, but its intervals are 1.3 to 2 times as wide as those of
 # the average, and its score is 1.7 to 2.9 times as large. The average is as good for perch as it was for perch alone,
-# and no better: where all fish are measured in all lakes, the other fish tell little. What is won is the next question.
+# and no better: if all fish are measured in all lakes, the other fish add little information. Joint predictions
+# matter for the next question.
 #
-# What one does not know of a lake, one does not know for all of its fish. `sample_y` draws the three together, so any
-# question about several of them has an answer. How many times as much mercury has the pike as the perch? We ask for
-# 80 % intervals of the ratio: from the draws as they are, and from the same draws after those of each fish were
-# shuffled, as if one had three separate models.
+# Unmeasured influences of a lake affect all of its fish. `sample_y` draws the three together, so it can answer any
+# question about several of them. How many times as much mercury has the pike as the perch? We compute 80 % intervals
+# of the ratio: from the joint draws, and from the same draws after shuffling those of each fish, as if there were
+# three separate models.
 
 # %%
 count, num_draws = (5, 100) if SHORT else (100, 1000)
@@ -403,22 +408,23 @@ axes[0].legend(frameon=False, loc="upper left")
 figure.savefig("lakes_together.png")
 
 # %% [markdown]
-# Intervals of the ratio from joint draws cover 86 of 100 ratios, where 80 were asked for, give or take 4. Drawn apart,
-# a lake may have the cleanest perch and the dirtiest pike at once: the intervals are twice as wide, and cover all 100.
+# Intervals of the ratio from joint draws cover 86 of 100 ratios, where 80 are expected, with a standard error of 4.
+# With separate draws, a lake may have the cleanest perch and the dirtiest pike at once: the intervals are twice as
+# wide, and cover all 100.
 #
 # ## What one learns
 #
-# - With few rows, ask a model how often its intervals cover *before* you use them. One set of parameters covered 79 to
+# - With few rows, check the coverage of a model *before* you use its intervals. One set of parameters covered 79 to
 #   90 % of new lakes in eleven tables.
-# - Averaging over parameters, scales and tails makes it 90 to 99 %, at the same mean width here, in about a second and
-#   a half of one core.
-# - Draws of several targets belong together. Draw them together.
+# - Averaging over parameters, scales and tails covers 90 to 99 %, at the same mean width here, in about a second and
+#   a half on one core.
+# - Draw several targets jointly.
 #
 # ## Limits
 #
-# - Of the lakes with the highest predictions 86 % were covered, and not 95: what is right over all lakes need not be
-#   right in each part.
-# - More than 1,500 rows, weights, or a kernel that is given: then there is one set of parameters. Those of a kernel of
-#   your own are averaged over by `rfgp.fit(model, strategy="average")`.
-# - Predictions cost more, since every draw of every member makes one: intervals of 500 lakes take half a second.
-# - New lakes have to be like the old ones. A lake in another country is not.
+# - Of the lakes with the highest predictions, 86 % were covered instead of 95: intervals that are right over all
+#   lakes need not be right in each part.
+# - With more than 1,500 rows, weights, or a given kernel, there is one set of parameters. To average over those of
+#   your own kernel, use `rfgp.fit(model, strategy="average")`.
+# - Predictions cost more, because each draw of each member makes one: intervals of 500 lakes take half a second.
+# - New lakes must be like the old ones. A lake in another country is not.
