@@ -13,6 +13,8 @@ from .._support import checks
 from .weight_space.model import WeightSpaceGP
 
 _ITERATIONS, _STEP, _CONVERGED = 500, 0.7, 1e-8
+_FAR, _TERMS = 10.0, 30
+"""Standard deviations below zero from which on moments follow from a continued fraction, and its terms."""
 _LEAST = 1e-12
 """Of the precision of a site, relative to that of the posterior before it: weights of rows are positive."""
 
@@ -105,12 +107,7 @@ def _sites(mean: Tensor, covariance: Tensor) -> tuple[list[int], Tensor, Tensor]
 def _propagated(mean: Tensor, covariance: Tensor, precision: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
     r"""Precisions :math:`\tau` and shifts :math:`\nu` of Gaussian sites for the signs of normal values, (S,) each.
 
-    .. math:: \hat m = m + s \rho, \qquad \hat s^2 = s^2 \big(1 - \rho (z + \rho)\big), \qquad z = m / s, \qquad
-        \rho = N(z) / \Phi(z)
-
-    are the moments of a positive value of the cavity N(m, s^2), which the sites reproduce.
-
-    Source: Rasmussen and Williams (2006), Eq. 3.58.
+    The sites reproduce the moments of a positive value of the cavity N(m, s^2).
     """
     for _ in range(_ITERATIONS):
         system = covariance * precision
@@ -119,9 +116,8 @@ def _propagated(mean: Tensor, covariance: Tensor, precision: Tensor, shift: Tens
         variance, center = found.diagonal(), found[:, -1]
         cavity = 1.0 / variance - precision
         m, s = (center / variance - shift) / cavity, cavity.rsqrt()
-        z = m / s
-        ratio = (-0.5 * z.square() - 0.5 * math.log(2.0 * math.pi) - torch.special.log_ndtr(z)).exp()
-        tilted, narrow = m + s * ratio, (1.0 - ratio * (z + ratio)) / cavity
+        tilted, narrow = _positive_moments(m / s)
+        tilted, narrow = s * tilted, narrow / cavity
         if float(((tilted - center) / variance.sqrt()).abs().max()) < _CONVERGED:
             return precision, shift
         precision = precision + _STEP * ((1.0 / narrow - cavity).clamp_min(0.0) - precision)
@@ -129,3 +125,23 @@ def _propagated(mean: Tensor, covariance: Tensor, precision: Tensor, shift: Tens
     raise ValueError(
         "expected signs for which expectation propagation converges, got rows that say nearly the same; leave some out"
     )
+
+
+def _positive_moments(z: Tensor) -> tuple[Tensor, Tensor]:
+    r"""The mean and the variance (S,) of normal values N(z, 1) that are positive.
+
+    .. math:: u = z + \rho, \qquad v = 1 - \rho u, \qquad \rho = \frac{N(z)}{\Phi(z)} =
+        t + \cfrac{1}{t + \cfrac{2}{t + \cdots}}, \qquad t = -z
+
+    Far below zero, where these differences lose their digits, u and v follow from the continued fraction.
+
+    Source: Rasmussen and Williams (2006), Eq. 3.58, and Abramowitz and Stegun (1964), Eq. 26.2.14.
+    """
+    ratio = (-0.5 * z.square() - 0.5 * math.log(2.0 * math.pi) - torch.special.log_ndtr(z)).exp()
+    mean, t = z + ratio, (-z).clamp_min(_FAR)
+    rest = t
+    for k in range(_TERMS, 1, -1):
+        rest, last = t + k / rest, rest
+    far = 1.0 / rest
+    is_far = z < -_FAR
+    return torch.where(is_far, far, mean), torch.where(is_far, far * (2.0 / last - far), 1.0 - ratio * mean)

@@ -6,7 +6,7 @@ import gpytorch
 import numpy as np
 import pytest
 import torch
-from gpytorch.kernels import ConstantKernel, MaternKernel, RBFKernel, ScaleKernel
+from gpytorch.kernels import ConstantKernel, LinearKernel, MaternKernel, RBFKernel, ScaleKernel
 from gpytorch.likelihoods import FixedNoiseGaussianLikelihood, GaussianLikelihood
 from scipy import stats
 
@@ -51,6 +51,22 @@ def test_independent_signs_have_moments_of_truncated_normals():
         expected = stats.truncnorm(-mean / spread, math.inf, loc=mean, scale=spread)
         np.testing.assert_allclose(float(found.mean[place]), expected.mean(), rtol=1e-6)
         np.testing.assert_allclose(float(found.variance[place]), expected.var(), rtol=1e-5)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("distance", [30.0, 300.0, 3000.0])
+def test_signs_that_data_contradict_have_moments_of_the_tail(distance):
+    """Of as many standard deviations below zero, where the normal density is nearly an exponential one."""
+    linear, likelihood, x = LinearKernel(), GaussianLikelihood(), torch.ones(1, 1)
+    linear.variance, likelihood.noise = 1.0, 1.0
+    kernel = rfgp.approximate(linear, 1, input_dim=1)
+    model = WeightSpaceGP(kernel, likelihood).condition(x, torch.tensor([-distance * 2.0**0.5]))
+    before, found = model.posterior(x), given_positive(model, x).posterior(x)
+    squared = float(before.variance / before.mean.square())
+    mean = float(before.stddev) * squared**0.5 * (1.0 - 2.0 * squared + 10.0 * squared**2)
+    variance = float(before.variance) * squared * (1.0 - 6.0 * squared + 50.0 * squared**2)
+    np.testing.assert_allclose(float(found.mean), mean, rtol=1e-5)
+    np.testing.assert_allclose(float(found.variance), variance, rtol=1e-5)
 
 
 @torch.no_grad()

@@ -30,13 +30,21 @@ def averages(x: Tensor, y: Tensor, low: Tensor, high: Tensor, generator: Generat
     is_inside = (y > low) & (y < high)
     if bool(is_inside.all()) or len(y[is_inside].unique()) < _FEWEST:
         return found
-    cut_off = [_averaged(x, values) for values in _draws(x, y, is_inside, low, generator)]
+    drawn = cut_off(x, y, low, high, generator)
 
     def error(averages: list[AveragedGP]) -> float:
         means = [one.leave_one_out(one.x, one.y).mean.clamp(low, high) for one in averages]
         return float((torch.stack(means).mean(0) - y).square().mean())
 
-    return min(found, cut_off, key=error)
+    return min(found, drawn, key=error)
+
+
+def cut_off(x: Tensor, y: Tensor, low: Tensor, high: Tensor, generator: Generator) -> list[AveragedGP]:
+    """An average for each of two draws of the function that bounds cut off, given runs as in :func:`averages`."""
+    is_inside = (y > low) & (y < high)
+    if bool(is_inside.all()):
+        return [_averaged(x, y)]
+    return [_averaged(x, values) for values in _draws(x, y, is_inside, low, generator)]
 
 
 def _averaged(x: Tensor, y: Tensor) -> AveragedGP:

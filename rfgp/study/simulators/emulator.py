@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from ...averaging import AveragedGP
 from ...diagnostics.sensitivity.sources import Functions, FunctionSource
 from .beyond import Beyond, factors
-from .bounded import averages
+from .bounded import averages, cut_off
 from .failures import Failures
 from .limits import Limits
 from .random_order import in_random_order
@@ -47,9 +47,8 @@ class Emulator(FunctionSource):
             for column, has_run in zip(standard.mT, self.has_run.mT, strict=True)
         ]
         low, high = ((bounds - self.offset) / self.unit for bounds in (limits.low, limits.high))
-        every = [
-            averages(scaled[rows], standard[rows, t], low[t], high[t], generator) for t, rows in enumerate(self.rows)
-        ]
+        self.runs = [(scaled[rows], standard[rows, t], low[t], high[t]) for t, rows in enumerate(self.rows)]
+        every = [averages(*runs, generator) for runs in self.runs]
         self.limits = replace(limits, cuts_off=tuple(len(parts) > 1 for parts in every))
         counted = [[(part, (_NUM_PARAMETERS + k) // len(parts)) for k, part in enumerate(parts)] for parts in every]
         self.averages = [[part.thinned(count) for part, count in parts] for parts in counted]
@@ -122,14 +121,22 @@ class Emulator(FunctionSource):
         better than a new one: by a fifth for 200 runs and 23 parameters. So they are learned anew for every fold.
         """
         mean, variance = torch.full((2, *self.has_run.shape), torch.nan, dtype=torch.float64)
-        for t, (parts, rows) in enumerate(zip(self.averages, self.rows, strict=True)):
+        for t, rows in enumerate(self.rows):
             for fold in torch.randperm(len(rows), generator=self.generator).chunk(min(_NUM_FOLDS, len(rows))):
-                found = [part.without(fold).predictive(part.x[fold]) for part in parts]
+                found = [part.predictive(self.runs[t][0][fold]) for part in self._without(t, fold)]
                 moments = (torch.stack([one.mean for one in found]), torch.stack([one.variance for one in found]))
                 means, variances = _mixed(*moments)
                 mean[rows[fold], t] = self.offset[t] + self.unit[t] * means
                 variance[rows[fold], t] = self.unit[t].square() * variances
         return mean, variance
+
+    def _without(self, t: int, fold: Tensor) -> list[AveragedGP]:
+        """The averages of an output that know nothing of some of its runs: values beyond a bound are drawn anew."""
+        if not self.limits.cuts_off[t]:
+            return [part.without(fold) for part in self.averages[t]]
+        x, y, low, high = self.runs[t]
+        is_kept = torch.ones(len(x), dtype=torch.bool).index_fill(0, fold, False)
+        return cut_off(x[is_kept], y[is_kept], low, high, self.generator)
 
     @torch.no_grad()
     def covariances(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -396,3 +396,22 @@ def test_runs_of_other_libraries_are_those_of_pandas():
     found = runs_of(polars.from_pandas(x), polars.from_pandas(y), INPUTS)
     assert torch.equal(found.x, known.x) and torch.equal(found.y, known.y)
     assert list(found.inputs) == list(known.inputs) and found.outputs == known.outputs
+
+
+@torch.no_grad()
+def test_left_out_runs_have_the_errors_of_new_ones_where_a_bound_cuts_off():
+    """Values beyond the bound are drawn given the runs inside, and must not tell a run that is left out."""
+    x = torch.from_numpy(stats.qmc.LatinHypercube(3, seed=0).random(60))
+    new = torch.from_numpy(np.random.default_rng(0).random((1000, 3)))
+
+    def inner(x):
+        a, b, c = x.unbind(-1)
+        return (3.0 * a + torch.sin(3.0 * b) + 0.5 * c * a + 0.3 * torch.sin(8.0 * a * b)).unsqueeze(-1)
+
+    low = inner(x).flatten().sort().values[-13]
+    y, of_new = inner(x).clamp_min(low), inner(new).clamp_min(low)
+    emulator = Emulator(x, y, torch.Generator().manual_seed(0))
+    assert emulator.limits.cuts_off == (True,)
+    left_out = (emulator.left_out()[0].clamp_min(low) - y)[y > low].square().mean().sqrt()
+    truth = (emulator.predicted(new)[0] - of_new)[of_new > low].square().mean().sqrt()
+    assert float(left_out) > 0.6 * float(truth)
