@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import scipy
 import torch
 from torch import Generator, Tensor
@@ -18,9 +20,10 @@ def averages(x: Tensor, y: Tensor, low: Tensor, high: Tensor, generator: Generat
     r"""Averages for the outputs (N,) of runs x (N, d): of the outputs, or of the function that is cut off at bounds.
 
     A simulator often gives :math:`y = \min(\max(g(x), l), h)` of a smooth g, so that y has kinks and g has none. Then
-    there is an average for each of two draws of the values of g at runs with an output at a bound. What predicts left
-    out runs better, cut off at the bounds, is taken.
+    the runs inside the bounds tell the parameters of g, and there is an average for each of two draws of its values at
+    the others, in the order of the runs. What predicts left-out runs better, cut off at the bounds, is taken.
 
+    :param x: runs, those inside the bounds first.
     :param low: the lower bound, a number, or minus infinity.
     :param high: the upper bound, or infinity.
 
@@ -30,7 +33,8 @@ def averages(x: Tensor, y: Tensor, low: Tensor, high: Tensor, generator: Generat
     is_inside = (y > low) & (y < high)
     if bool(is_inside.all()) or len(y[is_inside].unique()) < _FEWEST:
         return found
-    drawn = cut_off(x, y, low, high, generator)
+    inside = _averaged(x[is_inside], y[is_inside])
+    drawn = _cut_off(inside, x[~is_inside], y[~is_inside], low, generator)
 
     def error(averages: list[AveragedGP]) -> float:
         means = [one.leave_one_out(one.x, one.y).mean.clamp(low, high) for one in averages]
@@ -39,12 +43,17 @@ def averages(x: Tensor, y: Tensor, low: Tensor, high: Tensor, generator: Generat
     return min(found, drawn, key=error)
 
 
-def cut_off(x: Tensor, y: Tensor, low: Tensor, high: Tensor, generator: Generator) -> list[AveragedGP]:
-    """An average for each of two draws of the function that bounds cut off, given runs as in :func:`averages`."""
-    is_inside = (y > low) & (y < high)
-    if bool(is_inside.all()):
-        return [_averaged(x, y)]
-    return [_averaged(x, values) for values in _draws(x, y, is_inside, low, generator)]
+def without(average: AveragedGP, fold: Tensor, low: Tensor, high: Tensor, generator: Generator) -> list[AveragedGP]:
+    """Averages of a function that bounds cut off that know nothing of a fold of runs: its values are drawn anew.
+
+    :param average: one of those of :func:`averages`.
+    :param fold: the numbers of the runs that are left out.
+    """
+    is_kept = torch.ones(len(average.y), dtype=torch.bool).index_fill(0, fold, False)
+    is_inside = (average.y > low) & (average.y < high)
+    others = ~is_inside & is_kept
+    inside = average.without((~(is_inside & is_kept)).nonzero().flatten())
+    return _cut_off(inside, average.x[others], average.y[others].clamp(low, high), low, generator)
 
 
 def _averaged(x: Tensor, y: Tensor) -> AveragedGP:
@@ -54,28 +63,28 @@ def _averaged(x: Tensor, y: Tensor) -> AveragedGP:
     return found.update(x[most:], y[most:]) if len(x) > most else found
 
 
-def _draws(x: Tensor, y: Tensor, is_inside: Tensor, low: Tensor, generator: Generator) -> list[Tensor]:
-    r"""Draws of the function (N,) that is cut off at bounds b, given the runs inside of them, by least squares.
+def _cut_off(inside: AveragedGP, x: Tensor, bound: Tensor, low: Tensor, generator: Generator) -> list[AveragedGP]:
+    r"""Averages with draws of a function g at runs x (M, d) that its bounds b (M,) cut off, given the runs inside.
 
     .. math:: \min_g \, (g - g_0)^\top S^{-1} (g - g_0) \quad \text{where} \quad s_i g_i \le s_i b_i
 
     With :math:`g_0` a draw from the posterior given the runs inside, of covariance S, and s = 1 at a lower bound, -1 at
     an upper one.
 
-    Source: Bardsley and Fox (2012), draws of nonnegative functions.
+    Source: Bardsley and Fox (2012), draws of nonnegative functions by least squares.
     """
-    inside, others = AveragedGP(x[is_inside], y[is_inside]), x[~is_inside]
-    bound = y[~is_inside]
+    if not len(x):
+        return [inside]
     side = torch.where(bound <= low, 1.0, -1.0).to(bound)
-    values, vectors = torch.linalg.eigh(inside.covariance(others, has_noise=False))
-    root = vectors * values.clamp_min(_SMALLEST * values[-1]).sqrt()
-    inverse = vectors / values.clamp_min(_SMALLEST * values[-1]).sqrt()
-    mean, found = inside.function(others).mean, []
+    values, vectors = torch.linalg.eigh(inside.covariance(x, has_noise=False))
+    scales = values.clamp_min(_SMALLEST * values[-1]).sqrt()
+    root, inverse = vectors * scales, vectors / scales
+    mean, found = inside.function(x).mean, []
     for _ in range(_NUM_DRAWS):
         drawn = mean + root @ torch.randn(len(mean), generator=generator, dtype=mean.dtype)
         design = root.mT * side
         weights = scipy.optimize.nnls(design.numpy(), (inverse.mT @ (drawn - bound)).numpy())[0]
         moved = drawn - root @ (design @ torch.from_numpy(weights))
         beyond = torch.where(side > 0.0, torch.minimum(moved, bound), torch.maximum(moved, bound))
-        found.append(y.masked_scatter(~is_inside, beyond))
+        found.append(copy.deepcopy(inside).update(x, beyond))
     return found

@@ -11,7 +11,7 @@ from torch import Generator, Tensor
 from ...averaging import AveragedGP
 from ...diagnostics.sensitivity.sources import Functions, FunctionSource
 from .beyond import Beyond, factors
-from .bounded import averages, cut_off
+from .bounded import averages, without
 from .failures import Failures
 from .limits import Limits
 from .random_order import in_random_order
@@ -42,11 +42,11 @@ class Emulator(FunctionSource):
         self.unit = (y - self.offset).square().nanmean(0).sqrt()
         self.has_run, limits = ~y.isnan(), Limits.of(y)
         scaled, standard = self._scaled(x), (y - self.offset) / self.unit
-        self.rows = [
-            has_run.nonzero().flatten()[in_random_order(column[has_run])]
-            for column, has_run in zip(standard.mT, self.has_run.mT, strict=True)
-        ]
         low, high = ((bounds - self.offset) / self.unit for bounds in (limits.low, limits.high))
+        self.rows = [
+            _inside_first(has_run.nonzero().flatten()[in_random_order(column[has_run])], column, low[t], high[t])
+            for t, (column, has_run) in enumerate(zip(standard.mT, self.has_run.mT, strict=True))
+        ]
         self.runs = [(scaled[rows], standard[rows, t], low[t], high[t]) for t, rows in enumerate(self.rows)]
         every = [averages(*runs, generator) for runs in self.runs]
         self.limits = replace(limits, cuts_off=tuple(len(parts) > 1 for parts in every))
@@ -134,9 +134,7 @@ class Emulator(FunctionSource):
         """The averages of an output that know nothing of some of its runs: values beyond a bound are drawn anew."""
         if not self.limits.cuts_off[t]:
             return [part.without(fold) for part in self.averages[t]]
-        x, y, low, high = self.runs[t]
-        is_kept = torch.ones(len(x), dtype=torch.bool).index_fill(0, fold, False)
-        return cut_off(x[is_kept], y[is_kept], low, high, self.generator)
+        return without(self.averages[t][0], fold, *self.runs[t][2:], self.generator)
 
     @torch.no_grad()
     def covariances(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -165,6 +163,12 @@ class Emulator(FunctionSource):
             for processes in self.outputs
         ]
         return self.spread.square() * torch.stack(by_output, dim=-1).clamp_min(0.0)
+
+
+def _inside_first(rows: Tensor, column: Tensor, low: Tensor, high: Tensor) -> Tensor:
+    """Numbers (N,) of runs, those with an output (N,) inside the bounds before the others."""
+    is_inside = (column[rows] > low) & (column[rows] < high)
+    return torch.cat([rows[is_inside], rows[~is_inside]])
 
 
 def _mixed(means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
