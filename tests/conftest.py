@@ -99,7 +99,7 @@ def small_defaults(monkeypatch):
     from rfgp.averaging import averaged_classifier, mixture, one_target, several_targets, table_member
     from rfgp.diagnostics.sensitivity import main_effects
     from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, forest
-    from rfgp.study.simulators import emulator, study
+    from rfgp.study.simulators import one_output, study
     from rfgp.training import fit
 
     for function in (fit, RandomFeatureGPClassifier.__init__, RandomFeatureGPRegressor.__init__):
@@ -109,7 +109,7 @@ def small_defaults(monkeypatch):
     few = {"num_functions": 32, "num_points": 16}
     monkeypatch.setattr(study, "main_effects", lambda model, inputs, *_, **__: main_effects(model, inputs, 5, **few))
     for name, count in (("_NUM_PARAMETERS", 3), ("_NUM_FOLDS", 4)):
-        monkeypatch.setattr(emulator, name, count)
+        monkeypatch.setattr(one_output, name, count)
     for learner in (one_target, several_targets, averaged_classifier):
         monkeypatch.setattr(learner, "_DRAWS", 8)
         monkeypatch.setattr(learner, "_PROPOSALS", 32)

@@ -11,13 +11,10 @@ from torch import Generator, Tensor
 from ...averaging import AveragedGP
 from ...diagnostics.sensitivity.sources import Functions, FunctionSource
 from .beyond import Beyond, factors
-from .bounded import averages, without
 from .failures import Failures
 from .limits import Limits
+from .one_output import mixed, output_function
 from .random_order import in_random_order
-
-_NUM_PARAMETERS, _NUM_FOLDS = 8, 10
-"""How many draws of the parameters stand for their posterior, and the folds of runs that are left out."""
 
 
 class Emulator(FunctionSource):
@@ -44,15 +41,14 @@ class Emulator(FunctionSource):
         scaled, standard = self._scaled(x), (y - self.offset) / self.unit
         low, high = ((bounds - self.offset) / self.unit for bounds in (limits.low, limits.high))
         self.rows = [
-            _inside_first(has_run.nonzero().flatten()[in_random_order(column[has_run])], column, low[t], high[t])
-            for t, (column, has_run) in enumerate(zip(standard.mT, self.has_run.mT, strict=True))
+            has_run.nonzero().flatten()[in_random_order(column[has_run])]
+            for column, has_run in zip(standard.mT, self.has_run.mT, strict=True)
         ]
-        self.runs = [(scaled[rows], standard[rows, t], low[t], high[t]) for t, rows in enumerate(self.rows)]
-        every = [averages(*runs, generator) for runs in self.runs]
-        self.limits = replace(limits, cuts_off=tuple(len(parts) > 1 for parts in every))
-        counted = [[(part, (_NUM_PARAMETERS + k) // len(parts)) for k, part in enumerate(parts)] for parts in every]
-        self.averages = [[part.thinned(count) for part, count in parts] for parts in counted]
-        self.outputs = [[one for part, count in parts for one in part.single_draws(count)] for parts in counted]
+        self.outputs = [
+            output_function(scaled[rows], standard[rows, t], low[t], high[t], generator)
+            for t, rows in enumerate(self.rows)
+        ]
+        self.limits = replace(limits, cuts_off=tuple(output.is_cut_off for output in self.outputs))
         self.spread = torch.ones_like(self.unit)
         self.failures = Failures(scaled, self.has_run)
 
@@ -65,8 +61,8 @@ class Emulator(FunctionSource):
 
     @torch.no_grad()
     def functions(self, num_functions: int) -> list[Functions]:
-        each = -(-num_functions // _NUM_PARAMETERS)
-        return [self._in_units(processes, each) for processes in zip(*self.outputs, strict=True)]
+        by_parameters = [*zip(*(output.processes for output in self.outputs), strict=True)]
+        return [self._in_units(processes, -(-num_functions // len(by_parameters))) for processes in by_parameters]
 
     def _in_units(self, processes: Sequence[AveragedGP], count: int) -> Functions:
         """The mean and functions drawn from a process of each output."""
@@ -89,7 +85,7 @@ class Emulator(FunctionSource):
 
     @torch.no_grad()
     def moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        return _mixed(*self.limits.moments(*self._by_parameters(x)))
+        return mixed(*self.limits.moments(*self._by_parameters(x)))
 
     @torch.no_grad()
     def predicted(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -99,7 +95,7 @@ class Emulator(FunctionSource):
         learned as such, and belongs to what is not known of an output.
         """
         means, variances = self._by_parameters(x)
-        return _mixed(*self.limits.moments(means, variances + self.unit.square() * self._noises(x)))
+        return mixed(*self.limits.moments(means, variances + self.unit.square() * self._noises(x)))
 
     @torch.no_grad()
     def success(self, x: Tensor) -> Tensor:
@@ -117,40 +113,28 @@ class Emulator(FunctionSource):
     def left_out(self) -> tuple[Tensor, Tensor]:
         """Means and variances (N, T) of every run by others, noise included; NaN where there is no run.
 
-        They are not clipped to the limits, and not widened. Parameters that were learned from a run, too, predict it
-        better than a new one: by a fifth for 200 runs and 23 parameters. So they are learned anew for every fold.
+        They are not clipped to the limits, and not widened.
         """
         mean, variance = torch.full((2, *self.has_run.shape), torch.nan, dtype=torch.float64)
-        for t, rows in enumerate(self.rows):
-            for fold in torch.randperm(len(rows), generator=self.generator).chunk(min(_NUM_FOLDS, len(rows))):
-                found = [part.predictive(self.runs[t][0][fold]) for part in self._without(t, fold)]
-                moments = (torch.stack([one.mean for one in found]), torch.stack([one.variance for one in found]))
-                means, variances = _mixed(*moments)
-                mean[rows[fold], t] = self.offset[t] + self.unit[t] * means
-                variance[rows[fold], t] = self.unit[t].square() * variances
-        return mean, variance
-
-    def _without(self, t: int, fold: Tensor) -> list[AveragedGP]:
-        """The averages of an output that know nothing of some of its runs: values beyond a bound are drawn anew."""
-        if not self.limits.cuts_off[t]:
-            return [part.without(fold) for part in self.averages[t]]
-        return without(self.averages[t][0], fold, *self.runs[t][2:], self.generator)
+        for t, (rows, output) in enumerate(zip(self.rows, self.outputs, strict=True)):
+            mean[rows, t], variance[rows, t] = output.left_out
+        return self.offset + self.unit * mean, self.unit.square() * variance
 
     @torch.no_grad()
     def covariances(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Posterior covariances (T, M, M), and noise variances (T, M), of standardized outputs at x (M, d)."""
         beyond, found = Beyond(self._scaled(x)), []
-        for processes, scale in zip(self.outputs, self.spread.tolist(), strict=True):
-            means = torch.stack([beyond.moments(process, scale)[0] for process in processes])
-            within = torch.stack([beyond.covariance(process, scale) for process in processes])
+        for output, scale in zip(self.outputs, self.spread.tolist(), strict=True):
+            means = torch.stack([beyond.moments(process, scale)[0] for process in output.processes])
+            within = torch.stack([beyond.covariance(process, scale) for process in output.processes])
             found.append(within.mean(0) + means.mT.cov(correction=0))
         return torch.stack(found), self._noises(x).mean(0).mT
 
     def _by_parameters(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Means and variances (P, M, T) of the functions at x (M, d) for each draw of the parameters."""
         beyond, parts = Beyond(self._scaled(x)), []
-        for processes, scale in zip(self.outputs, self.spread.tolist(), strict=True):
-            moments = [beyond.moments(process, scale) for process in processes]
+        for output, scale in zip(self.outputs, self.spread.tolist(), strict=True):
+            moments = [beyond.moments(process, scale) for process in output.processes]
             parts.append([torch.stack(part) for part in zip(*moments, strict=True)])
         means, variances = (torch.stack(part, dim=-1) for part in zip(*parts, strict=True))
         return self.offset + self.unit * means, self.unit.square() * variances
@@ -159,18 +143,7 @@ class Emulator(FunctionSource):
         """Noise variances (P, M, T) of standardized outputs at x (M, d) for each draw of the parameters."""
         edge = Beyond(self._scaled(x)).edge
         by_output = [
-            torch.stack([process.predictive(edge).variance - process.function(edge).variance for process in processes])
-            for processes in self.outputs
+            torch.stack([one.predictive(edge).variance - one.function(edge).variance for one in output.processes])
+            for output in self.outputs
         ]
         return self.spread.square() * torch.stack(by_output, dim=-1).clamp_min(0.0)
-
-
-def _inside_first(rows: Tensor, column: Tensor, low: Tensor, high: Tensor) -> Tensor:
-    """Numbers (N,) of runs, those with an output (N,) inside the bounds before the others."""
-    is_inside = (column[rows] > low) & (column[rows] < high)
-    return torch.cat([rows[is_inside], rows[~is_inside]])
-
-
-def _mixed(means: Tensor, variances: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean and the variance of an equal mixture, of the first dimension."""
-    return means.mean(0), variances.mean(0) + means.var(0, correction=0)

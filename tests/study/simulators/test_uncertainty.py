@@ -19,6 +19,7 @@ from rfgp.study.simulators.beyond import Beyond, factors
 from rfgp.study.simulators.check import checked
 from rfgp.study.simulators.emulator import Emulator
 from rfgp.study.simulators.limits import Limits
+from rfgp.study.simulators.one_output import CutOffFunction, mixed
 from rfgp.study.simulators.page import page as page_of
 from rfgp.study.simulators.runs import runs_of
 
@@ -75,7 +76,8 @@ def test_left_out_runs_are_those_of_averages_without_them(small_defaults):
     emulator = Emulator(x, y[:, :1], torch.Generator().manual_seed(0))
     emulator.generator.manual_seed(1)
     mean, variance = emulator.left_out()
-    ((average,),), (rows,) = emulator.averages, emulator.rows
+    (output,), (rows,) = emulator.outputs, emulator.rows
+    average = output.average.thinned(3)
     for fold in torch.randperm(12, generator=torch.Generator().manual_seed(1)).chunk(4):
         found = average.without(fold).predictive(emulator._scaled(x)[rows[fold]])
         torch.testing.assert_close(mean[rows[fold], 0], emulator.offset + emulator.unit * found.mean)
@@ -105,8 +107,8 @@ def test_many_runs_have_as_many_draws_of_the_parameters_as_few(monkeypatch):
     monkeypatch.setattr(one_target, "CHOOSING", 40)
     x, y = (torch.from_numpy(part.to_numpy()) for part in table(60))
     emulator = Emulator(x, y, torch.Generator().manual_seed(0))
-    assert [len(processes) for processes in emulator.outputs] == [8, 8]
-    assert [len(average.y) for (average,) in emulator.averages] == [60, 60]
+    assert [len(output.processes) for output in emulator.outputs] == [8, 8]
+    assert [len(output.average.y) for output in emulator.outputs] == [60, 60]
     assert len(emulator.functions(16)) == 8
 
 
@@ -239,7 +241,7 @@ def test_what_the_kernel_does_not_explain_is_part_of_predictions(small_defaults)
     assert inside.double().mean() > 0.95 - 3.0 * math.sqrt(0.05 * 0.95 / 60)
     emulator, at = study.emulator, torch.from_numpy(new)
     scaled = (at - emulator.low) / emulator.width
-    both = [(one.predictive(scaled).variance, one.function(scaled).variance) for one in emulator.outputs[0]]
+    both = [(one.predictive(scaled).variance, one.function(scaled).variance) for one in emulator.outputs[0].processes]
     noise = torch.stack([whole - known for whole, known in both]).mean(0).unsqueeze(-1)
     expected = emulator.moments(at)[1] + (emulator.unit * emulator.spread).square() * noise
     torch.testing.assert_close(emulator.predicted(at)[1], expected)
@@ -399,19 +401,20 @@ def test_runs_of_other_libraries_are_those_of_pandas():
 
 
 @torch.no_grad()
-def test_left_out_runs_have_the_errors_of_new_ones_where_a_bound_cuts_off():
-    """Values beyond the bound are drawn given the runs inside, and must not tell a run that is left out."""
-    x = torch.from_numpy(stats.qmc.LatinHypercube(3, seed=0).random(60))
-    new = torch.from_numpy(np.random.default_rng(0).random((1000, 3)))
+def test_a_function_that_a_bound_cuts_off_is_learned_with_what_is_not_known_of_it():
+    """Left-out runs inside have the errors of new ones, and intervals cover these."""
+    random = np.random.default_rng(3)
+    x, new = (torch.from_numpy(random.random((count, 6))) for count in (60, 2000))
 
     def inner(x):
-        a, b, c = x.unbind(-1)
-        return (3.0 * a + torch.sin(3.0 * b) + 0.5 * c * a + 0.3 * torch.sin(8.0 * a * b)).unsqueeze(-1)
+        return torch.sin(3.0 * x[:, 0]) + x[:, 1] ** 2 + 0.5 * x[:, 2] * x[:, 3] - 1.1
 
-    low = inner(x).flatten().sort().values[-13]
-    y, of_new = inner(x).clamp_min(low), inner(new).clamp_min(low)
-    emulator = Emulator(x, y, torch.Generator().manual_seed(0))
-    assert emulator.limits.cuts_off == (True,)
-    left_out = (emulator.left_out()[0].clamp_min(low) - y)[y > low].square().mean().sqrt()
-    truth = (emulator.predicted(new)[0] - of_new)[of_new > low].square().mean().sqrt()
-    assert float(left_out) > 0.6 * float(truth)
+    g, is_inside, generator = inner(x), inner(new) > 0.0, torch.Generator().manual_seed(0)
+    output = CutOffFunction(x, g.clamp_min(0.0), g > 0.0, g <= 0.0, generator)
+    found = [process.predictive(new) for process in output.processes]
+    mean, variance = mixed(torch.stack([one.mean for one in found]), torch.stack([one.variance for one in found]))
+    error = (mean - inner(new))[is_inside].abs()
+    covered = (error <= 1.96 * variance.sqrt()[is_inside]).double().mean()
+    assert covered > 0.95 - 3.0 * (0.05 * 0.95 / (g > 0.0).sum()) ** 0.5
+    left_out = (output.left_out[0] - g)[g > 0.0].abs()
+    assert left_out.median() > 0.5 * error.median(), "values beyond the bound know no left-out run"
