@@ -43,9 +43,10 @@ def batches(x: Any, y: Any, noise: Any) -> Iterable[Batch]:
             raise ValueError("expected targets y beside the inputs, got none; call condition(x, y)")
         return [(x, y, noise)]
     if y is not None or noise is not None:
+        beside = "y" if y is not None else "noise or exposures"
         raise ValueError(
-            f"expected a torch.Tensor for x beside y, got {type(x).__name__}; use torch.as_tensor, or give batches "
-            "(x, y) or (x, y, noise) from a loader alone"
+            f"expected a torch.Tensor for x beside {beside}, got {type(x).__name__}; use torch.as_tensor, or give "
+            "batches (x, y), (x, y, noise) or, of counts, (x, y, exposure) from a loader alone"
         )
     if not isinstance(x, Iterable):
         raise ValueError(f"expected inputs x, or batches from a loader, got {type(x).__name__}; call condition(x, y)")

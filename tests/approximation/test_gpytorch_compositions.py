@@ -357,6 +357,15 @@ def test_a_product_of_matrices_has_features(first):
 
 
 @torch.no_grad()
+def test_a_factor_of_a_single_row_stands_for_all():
+    x, kernel, tasks_of = inputs(), smooth(columns=2), several(IndexKernel, 2, rank=1)
+    one, every = torch.tensor([[1]]), torch.ones(len(x), 1, dtype=torch.long)
+    for first, second in ((one, one), (every, one), (one, every)):
+        product = kernel(x[:, :2]).mul(tasks_of(first, second))
+        close(product.to_dense(), kernel(x[:, :2]).to_dense() * to_dense(tasks_of.covar_matrix)[1, 1])
+
+
+@torch.no_grad()
 def test_predictions_by_a_product_of_matrices_have_what_landmarks_leave_over():
     x, far = inputs(), 50.0 + inputs(7, seed=3)
     few = rfgp.approximate(RBFKernel(), 5, method="landmarks", train_inputs=x[:, :2], seed=0)

@@ -18,7 +18,7 @@ from ..._support.gpytorch_names import OPERATOR_DENSITIES
 from ..width_warning import warn_of_dense
 from .compositions import contains_features, featured, warn_of_lost_features
 from .feature_operator import FeatureLinearOperator
-from .matrix_product import batch_sum, matrix_product
+from .lazy_matrices import batch_sum, matrix_product
 from .noisy_features import NoisyFeaturesLinearOperator
 from .prediction import FeaturePredictionStrategy
 
@@ -53,7 +53,7 @@ def _by_products(mul: Callable[..., LinearOperator]) -> Callable[..., LinearOper
         if product is not None:
             return product
         if isinstance(other, LinearOperator):
-            _warn_of_dense(self.kernel, "product of a matrix", "with another one", "product")
+            _warn_of_composition(self.kernel, "product of a matrix", "with another one", "product")
         return mul(self, other)
 
     return by_products
@@ -68,13 +68,13 @@ def _over_batch(
             return composed(self, dim)
         found = by_features(self, dim)
         if found is None:
-            _warn_of_dense(self.kernel, f"{name} of matrices", "over a batch", name)
+            _warn_of_composition(self.kernel, f"{name} of matrices", "over a batch", name)
         return composed(self, dim) if found is None else found
 
     return over_batch
 
 
-def _warn_of_dense(kernel: Kernel, what: str, how: str, composition: str) -> None:
+def _warn_of_composition(kernel: Kernel, what: str, how: str, composition: str) -> None:
     if contains_features(kernel):
         warn_of_dense(
             kernel,

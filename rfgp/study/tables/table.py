@@ -227,7 +227,7 @@ def read(
     y, found_task, classes = targets_of({name: taken[name] for name in targets}, task, raw.name)
     numbers = None if y is None else y.numpy()
     settings: dict[str, Any] = {"missing": missing, "decimal": found_mark, "words": words}
-    settings["coordinates"] = _pairs(_columns(raw, coordinates, "a coordinate"), chosen)
+    settings["coordinates"] = _pairs(_columns(raw, coordinates, "a coordinate"), chosen, columns)
     encoding, x = Encoding.learned(chosen, numbers, found_task or "", **settings)
     index = "".join(name for name, role in roles.items() if role == "index")
     for name, other in same_columns({name: cells[name] for name in (*inputs, *targets)}).items():
@@ -257,13 +257,16 @@ def read(
     )
 
 
-def _pairs(names: list[str], chosen: Mapping[str, Cells]) -> tuple[tuple[str, str], ...]:
+def _pairs(names: list[str], chosen: Mapping[str, Cells], columns: Mapping[str, Column]) -> tuple[tuple[str, str], ...]:
     """Pairs of columns of latitude and longitude."""
     if len(names) % 2:
         raise ValueError(f"expected pairs of a latitude and a longitude, got {', '.join(names)}; name both")
     for name in names:
-        if name not in chosen or chosen[name].kind not in ("integer", "number"):
-            raise ValueError(f"expected inputs of numbers as coordinates, got {shown(name)}; name others")
+        if name not in chosen:
+            found = columns[name].role if name in columns else "dropped"
+        elif (found := chosen[name].kind) in ("integer", "number"):
+            continue
+        raise ValueError(f"expected inputs of numbers as coordinates, got {shown(name)} ({found}); name others")
     return tuple(zip(names[::2], names[1::2], strict=True))
 
 

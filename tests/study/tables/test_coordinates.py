@@ -35,17 +35,19 @@ def test_unit_vectors_are_the_inputs_where_they_are_named():
     ("coordinates", "message"),
     [
         ("lat", "pairs of a latitude and a longitude"),
-        ("lat,height", "inputs of numbers as coordinates, got 'height'"),
-        ("lat,kind", "inputs of numbers as coordinates, got 'kind'"),
+        ("lat,height", r"inputs of numbers as coordinates, got 'height' \(target\)"),
+        ("lat,kind", r"inputs of numbers as coordinates, got 'kind' \(text\)"),
+        ("lat,same", r"inputs of numbers as coordinates, got 'same' \(constant\)"),
+        ("lat,left", r"inputs of numbers as coordinates, got 'left' \(dropped\)"),
         ("depth,lon", "columns 'depth' and 'lon': expected a latitude in degrees from -90 to 90, got 1000"),
         ("lat,other", "column"),
     ],
 )
 def test_bad_coordinates_are_refused(coordinates, message):
-    frame = globe().assign(kind=["a", "b"] * 30).assign(depth=1000.0)
+    frame = globe().assign(kind=["a", "b"] * 30, depth=1000.0, same=3.0, left=range(60))
     frame.loc[0, "depth"] = 0.0
     with pytest.raises(ValueError, match=message):
-        read(frame, "height", coordinates=coordinates)
+        read(frame, "height", coordinates=coordinates, drop="left")
 
 
 def test_missing_cells_are_filled_in_and_marked():

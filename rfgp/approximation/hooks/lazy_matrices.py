@@ -69,6 +69,6 @@ def _has_factor_features(kernel: Kernel) -> bool:
 
 
 def _beside(left: Tensor, right: Tensor) -> Tensor:
-    """Two inputs as columns of one."""
-    batch = torch.broadcast_shapes(left.shape[:-2], right.shape[:-2])
-    return torch.cat([part.expand(*batch, *part.shape[-2:]) for part in (left, right)], dim=-1)
+    """Two inputs as columns of one; a single row, or batch, stands for all of the other one."""
+    rows = torch.broadcast_shapes(left.shape[:-1], right.shape[:-1])
+    return torch.cat([part.expand(*rows, part.shape[-1]) for part in (left, right)], dim=-1)
