@@ -176,9 +176,9 @@ def typed_targets(
         raise ValueError(f"expected class labels in {what}, got fractions; choose regression")
     classes, codes = np.unique(values, return_inverse=True)
     is_many = kind in "iu" and len(classes) > MOST_CLASSES
-    if task is None and len(values) < _MIN_ROWS:
-        raise ValueError(f"expected at least {_MIN_ROWS} rows of {what}, got {len(values)}; add rows")
     if task is None and (is_many or len(classes) * _ROWS_PER_CLASS > len(values)):
+        if len(values) < _MIN_ROWS:
+            raise ValueError(f"expected at least {_MIN_ROWS} rows for {what}, got {len(values)}; add rows")
         numbers = "choose regression, or classification, by the name of the task (--task)"
         raise ValueError(
             f"expected class labels in {what}, with at least {_ROWS_PER_CLASS} rows per class"

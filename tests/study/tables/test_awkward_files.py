@@ -311,7 +311,7 @@ def test_names_that_come_again(file):
         (bytes(range(256)), "expected text in table.csv, got other bytes"),
         (lines("a,b", ["0.5"] * ROWS, B), "expected targets of table that vary over the training rows, got 0.5"),
         (lines("a,b", A[:5], B[:5]), "expected inputs and targets of table.csv with one number of rows, at least 10"),
-        ("a,b\n1,2\n3,4\n", "expected at least 10 rows of target 'a' of table.csv, got 2; add rows"),
+        ("a,b\n1,2\n3,4\n", "expected at least 10 rows for target 'a' of table.csv, got 2; add rows"),
         (lines("a,b", ["2020-01-01"] * ROWS, B), "expected numbers or labels in target 'a' of table.csv, got dates"),
     ],
 )
