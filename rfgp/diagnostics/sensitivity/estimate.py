@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..._support import checks
+from ..._support import checks, optional
 
 _MUCH = 0.1
 
@@ -88,6 +89,26 @@ def table(names: Sequence[str], columns: Mapping[str, Estimate], outside: Tensor
         if of_variance >= _MUCH
     ]
     return "\n".join(lines)
+
+
+def frame(names: Sequence[str], columns: Mapping[str, Estimate], level: float) -> Any:
+    """Estimates (d,) or (T, d) with standard deviations and intervals as a pandas DataFrame.
+
+    It has a row for every input (and output).
+    """
+    optional.require("pandas", "study", "data frames")
+    import pandas as pd
+
+    values = next(iter(columns.values())).value
+    outputs, found = values.shape[:-1].numel(), dict[str, Any]()
+    if values.dim() == 2:
+        found["output"] = [t + 1 for t in range(outputs) for _ in names]
+    found["input"] = list(names) * outputs
+    for name, estimate in columns.items():
+        low, high = estimate.interval(level)
+        parts = {name: estimate.value, f"{name}_std": estimate.std, f"{name}_low": low, f"{name}_high": high}
+        found |= {key: value.flatten().numpy() for key, value in parts.items()}
+    return pd.DataFrame(found)
 
 
 def _with_interval(estimate: Estimate, level: float) -> str:

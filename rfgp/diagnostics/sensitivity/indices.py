@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..._support import checks, optional
+from ..._support import checks
 from .analysis import Analysis, analysis
 from .closed_form import PartialVariances, partial_variances
-from .estimate import Estimate, shares, table
+from .estimate import Estimate, frame, shares, table
 from .functions import differences, side_by_side
 from .given import Inputs
 from .sampled import sampled_variances
@@ -56,19 +56,7 @@ class SobolIndices:
 
     def to_frame(self, level: float = 0.95) -> Any:
         """First-order and total indices as a pandas DataFrame, a row for every input (and output)."""
-        optional.require("pandas", "study", "data frames")
-        import pandas as pd
-
-        columns: dict[str, Any] = {}
-        outputs = self.first.value.shape[:-1].numel()
-        if self.first.value.dim() == 2:
-            columns["output"] = [t + 1 for t in range(outputs) for _ in self.names]
-        columns["input"] = list(self.names) * outputs
-        for name, estimate in (("first", self.first), ("total", self.total)):
-            low, high = estimate.interval(level)
-            values = {name: estimate.value, f"{name}_std": estimate.std, f"{name}_low": low, f"{name}_high": high}
-            columns |= {key: value.flatten().numpy() for key, value in values.items()}
-        return pd.DataFrame(columns)
+        return frame(self.names, {"first": self.first, "total": self.total}, level)
 
 
 def sobol_indices(

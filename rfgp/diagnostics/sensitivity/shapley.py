@@ -15,7 +15,7 @@ from torch import Tensor
 from ..._support import checks
 from .analysis import analysis
 from .copula import GaussianCopula
-from .estimate import Estimate, shares, table
+from .estimate import Estimate, frame, shares, table
 from .given import Inputs, checked_inputs
 from .sampled import levels
 from .sources import Functions
@@ -59,6 +59,10 @@ class ShapleyEffects:
         Below these it names inputs of which much is outside the training inputs.
         """
         return table(self.names, {"Shapley effect": self.effects}, self.outside, level)
+
+    def to_frame(self, level: float = 0.95) -> Any:
+        """The effects as a pandas DataFrame, a row for every input (and output)."""
+        return frame(self.names, {"effect": self.effects}, level)
 
 
 @torch.no_grad()

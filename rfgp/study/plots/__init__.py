@@ -5,7 +5,7 @@ from .calibration import calibration, pit_histogram
 from .comparison import Curve, comparison, convergence, estimates
 from .fields import scalar_field, vector_field
 from .intervals import coverage_by_level, predictions
-from .sensitivity import main_effects, sobol_bars
+from .sensitivity import main_effects, shapley_bars, sobol_bars
 
 __all__ = [
     "COLORS",
@@ -25,6 +25,7 @@ __all__ = [
     "pit_histogram",
     "predictions",
     "scalar_field",
+    "shapley_bars",
     "sobol_bars",
     "vector_field",
 ]

@@ -1,8 +1,8 @@
-"""Which inputs matter: bars of Sobol' indices, and main effects with their bands."""
+"""Which inputs matter: bars of Sobol' indices and Shapley effects, and main effects with their bands."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -36,14 +36,40 @@ def sobol_bars(
 
     >>> ax = sobol_bars(["slope", "height"], [0.3, 0.6], [0.4, 0.7])
     """
+    bars = {"first order": (first, first_interval), "total": (total, total_interval)}
+    return _bars(names, bars, ylabel, ax)
+
+
+def shapley_bars(
+    names: Sequence[str],
+    effects: Any,
+    interval: tuple[Any, Any] | None = None,
+    *,
+    ylabel: str = "share of the variance",
+    ax: Axes | None = None,
+) -> Axes:
+    """A bar for the Shapley effect of every input, with its interval.
+
+    :param names: the names of the d inputs.
+    :param effects: Shapley effects, (d,).
+    :param interval: the ends of their intervals, two (d,); default: none.
+    :param ax: the axes to draw in; default: new ones.
+    :raises ValueError: where shapes disagree.
+
+    >>> ax = shapley_bars(["slope", "height"], [0.4, 0.6])
+    """
+    return _bars(names, {"Shapley effect": (effects, interval)}, ylabel, ax)
+
+
+def _bars(
+    names: Sequence[str], bars: Mapping[str, tuple[Any, tuple[Any, Any] | None]], ylabel: str, ax: Axes | None
+) -> Axes:
+    """Bars of one or two quantities beside each other for every input."""
     check_words(ylabel=ylabel)
     names = checks.names("names", names)
-    ax, count = axes(ax), len(names)
-    bars = (
-        ("first order", first, first_interval, -0.2, COLORS[0], ""),
-        ("total", total, total_interval, 0.2, COLORS[4], "///"),
-    )
-    for label, values, interval, shift, color, hatch in bars:
+    ax, count, first = axes(ax), len(names), -0.2 * (len(bars) - 1)
+    styles = zip((first, first + 0.4), (COLORS[0], COLORS[4]), ("", "///"), strict=True)
+    for (label, (values, interval)), (shift, color, hatch) in zip(bars.items(), styles, strict=False):
         heights = _of_shape(values, (count,), label)
         place = np.arange(count) + shift
         ax.bar(place, heights, 0.36, label=label, color=color, hatch=hatch, edgecolor=EXACT, linewidth=0.6)

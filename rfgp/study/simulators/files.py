@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ...diagnostics.sensitivity import GaussianCopula
 from ...sklearn.frames.encoding import cells_of
 from ..tables.files import AS_RECOGNIZED, open_table
 
@@ -27,7 +28,7 @@ class Files:
 
     x: pandas.DataFrame
     y: pandas.DataFrame
-    inputs: dict[str, Any]
+    inputs: dict[str, Any] | GaussianCopula
     thresholds: dict[str, float]
 
 
@@ -36,13 +37,14 @@ def read(runs: str | Path, description: str | Path, outputs: Sequence[str] | Non
 
     :param runs: a file as :func:`rfgp.study.tables.read` takes it.
     :param description: a table ``[inputs]`` with a distribution for each input, and optionally ``[thresholds]`` with a
-        number for outputs.
+        number for outputs, and ``[correlations]`` of a :class:`~rfgp.diagnostics.sensitivity.GaussianCopula`, such as
+        ``length = {load = 0.5}``; those of other pairs are zero.
     :param outputs: the columns that are outputs; default: all other columns of numbers.
     :raises ValueError: for names that the table does not have, cells that are no numbers, or other TOML.
     """
     import pandas as pd
 
-    inputs, thresholds = _described(Path(description))
+    inputs, thresholds, correlations = _described(Path(description))
     raw = open_table(str(runs), AS_RECOGNIZED)
     cells, _ = cells_of(raw.frame, raw.name, usual="." if raw.reading.separator == "," else None)
     named = [*inputs, *(outputs or ()), *thresholds]
@@ -59,19 +61,47 @@ def read(runs: str | Path, description: str | Path, outputs: Sequence[str] | Non
         raise ValueError(f"expected a column of {raw.name} that is no input, got none; add the outputs")
     x = pd.DataFrame({name: cells[name].values for name in inputs}, dtype=np.float64)
     y = pd.DataFrame({name: cells[name].values for name in chosen}, dtype=np.float64)
-    return Files(x, y, inputs, thresholds)
+    return Files(x, y, _joined(inputs, correlations) if correlations else inputs, thresholds)
 
 
-def _described(path: Path) -> tuple[dict[str, Any], dict[str, float]]:
+def _joined(inputs: dict[str, Any], correlations: dict[str, dict[str, float]]) -> GaussianCopula:
+    """Inputs that depend on each other by correlations of pairs."""
+    names, matrix = list(inputs), np.eye(len(inputs))
+    for first, others in correlations.items():
+        for second, value in others.items():
+            if first not in names or second not in names or first == second:
+                raise ValueError(
+                    f"expected pairs of {', '.join(names)} in [correlations], got {first!r} and {second!r}; name inputs"
+                )
+            i, j = names.index(first), names.index(second)
+            matrix[i, j] = matrix[j, i] = value
+    return GaussianCopula(inputs, matrix)
+
+
+def _described(path: Path) -> tuple[dict[str, Any], dict[str, float], dict[str, dict[str, float]]]:
     """The tables of a TOML file."""
     try:
         content = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"expected TOML in {path}, got {error}; such as {_EXAMPLE!r}") from None
     inputs, thresholds = content.pop("inputs", None), content.pop("thresholds", {})
+    correlations = content.pop("correlations", {})
     if content or not isinstance(inputs, dict) or not inputs:
         got = f"[{next(iter(content))}]" if content else "none" if not inputs else repr(inputs)
-        raise ValueError(f"expected [inputs] and optionally [thresholds] in {path}, got {got}; such as {_EXAMPLE!r}")
-    if not isinstance(thresholds, dict) or not all(type(value) in (int, float) for value in thresholds.values()):
+        raise ValueError(
+            f"expected [inputs] and optionally [thresholds] and [correlations] in {path}, got {got}; such as "
+            f"{_EXAMPLE!r}"
+        )
+    if not _has_numbers(thresholds):
         raise ValueError(f"expected numbers by the names of outputs in [thresholds] of {path}, got {thresholds}")
-    return inputs, {name: float(value) for name, value in thresholds.items()}
+    if not isinstance(correlations, dict) or not all(map(_has_numbers, correlations.values())):
+        raise ValueError(
+            f"expected numbers by pairs of inputs in [correlations] of {path}, got {correlations}; such as "
+            "'length = {load = 0.5}'"
+        )
+    return inputs, {name: float(value) for name, value in thresholds.items()}, correlations
+
+
+def _has_numbers(values: object) -> bool:
+    """Whether these are numbers by name."""
+    return isinstance(values, dict) and all(type(value) in (int, float) for value in values.values())

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ...diagnostics.sensitivity import MainEffects, Propagation, SobolIndices
+from ...diagnostics.sensitivity import MainEffects, Propagation, ShapleyEffects, SobolIndices
 from .check import Check
 from .failures import Failures
 from .limits import Limits
@@ -19,8 +19,8 @@ class Findings:
 
     runs: Runs
     check: Check
-    sobol: SobolIndices
-    effects: MainEffects
+    shares: SobolIndices | ShapleyEffects
+    effects: MainEffects | None
     propagation: Propagation
     failed: Tensor
     failures: Failures
@@ -29,3 +29,19 @@ class Findings:
     exceedance: dict[str, tuple[float, float, float, float]]
     next_inputs: Tensor
     model_std: Tensor
+
+    @property
+    def sobol(self) -> SobolIndices:
+        """The ``shares`` of independent inputs; a ValueError for others."""
+        if not isinstance(self.shares, SobolIndices):
+            raise ValueError("expected independent inputs for Sobol' indices, got a copula; read study.shapley")
+        return self.shares
+
+    @property
+    def shapley(self) -> ShapleyEffects:
+        """The ``shares`` of inputs that depend on each other; a ValueError for others."""
+        if not isinstance(self.shares, ShapleyEffects):
+            raise ValueError(
+                "expected inputs that depend on each other for Shapley effects, got independent ones; read study.sobol"
+            )
+        return self.shares

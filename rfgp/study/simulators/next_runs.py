@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ...diagnostics.sensitivity.inputs import points
 from ...diagnostics.sensitivity.sampled import levels
 
 if TYPE_CHECKING:
@@ -36,7 +35,7 @@ def next_runs(emulator: Emulator, runs: Runs, count: int) -> tuple[Tensor, Tenso
     """
     end = 0.5 / _NUM_CANDIDATES
     places = levels(_NUM_CANDIDATES, len(runs.inputs), seed=0).clamp(end, 1.0 - end)
-    candidates = points(list(runs.inputs.values()), places)
+    candidates = runs.points(places)
     covariance, noise = emulator.covariances(candidates)
     success = emulator.success(candidates)
     least = success.amin(-1)

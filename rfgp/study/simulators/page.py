@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from ...diagnostics.sensitivity import MainEffects, ShapleyEffects, SobolIndices
 from ...diagnostics.sensitivity.estimate import Estimate
 from .. import plots
 from ..report import Page, ReportTable, Section
@@ -35,8 +36,9 @@ _MOST_BARS, _MOST_LINES, _MOST_CHARACTERS = 8, 4, 40
 
 def page(study: Findings) -> Page:
     """The whole study in words, tables and figures."""
-    sections = [_check(study), _indices(study), _outputs(study), *_exceedance(study), *_failed(study)]
-    sections += [_next(study), _inputs(study)]
+    matters = _sobol(study, study.shares) if isinstance(study.shares, SobolIndices) else _shapley(study, study.shares)
+    sections = [_check(study), matters, _outputs(study), *_exceedance(study), *_failed(study)]
+    sections += [_next(study), _inputs(study), *_correlations(study)]
     return Page(heading(study), "Can the emulator be trusted?", _trust(study), sections)
 
 
@@ -152,13 +154,15 @@ def _failed(study: Findings) -> list[Section]:
     return [Section("Where do runs fail?", sentences, table, note)] if blocks else []
 
 
-def _indices(study: Findings) -> Section:
+def _sobol(study: Findings, sobol: SobolIndices) -> Section:
+    """Which inputs matter, where they do not depend on each other."""
     names, sentences, blocks = list(study.runs.inputs), [], []
     for t, output in enumerate(study.runs.outputs):
-        first, total = study.sobol.first[t], study.sobol.total[t]
+        first, total = sobol.first[t], sobol.total[t]
         order = total.value.argsort(descending=True).tolist()
         sentences.append(f"{output}: {_what_matters(names, order, first.value, total.value)}")
-        sentences += _shape(study, t, order[0])
+        if study.effects is not None and float(first.value[order[0]]) >= _SHOWN:
+            sentences.append(_shape(study, study.effects, t, order[0]))
         blocks.append([[output, names[k], *_with_interval(first, k), *_with_interval(total, k)] for k in order])
     sentences += _beyond(study)
     return Section(
@@ -167,13 +171,31 @@ def _indices(study: Findings) -> Section:
         ReportTable(["output", "input", "alone", "95 %", "with others", "95 %"], blocks),
         "Shares of the variance of the output: of the input alone (first-order Sobol' index), and with its "
         "interactions (total).",
-        figures=lambda: _figures(study),
+        figures=lambda: _figures(study, sobol),
+    )
+
+
+def _shapley(study: Findings, shapley: ShapleyEffects) -> Section:
+    """Which inputs matter, where they depend on each other."""
+    names, sentences, blocks = list(study.runs.inputs), [], []
+    for t, output in enumerate(study.runs.outputs):
+        effect = shapley.effects[t]
+        order = effect.value.argsort(descending=True).tolist()
+        sentences.append(f"{output}: {_largest(names, order, effect.value)}.{_idle(names, order, effect.value)}")
+        blocks.append([[output, names[k], *_with_interval(effect, k)] for k in order])
+    return Section(
+        "Which inputs matter?",
+        sentences + _beyond(study),
+        ReportTable(["output", "input", "share", "95 %"], blocks),
+        "Shapley effects: shares of the variance of the output, of inputs that depend on each other. What inputs "
+        "explain together, by interactions or because they are correlated, is shared equally among them.",
+        figures=lambda: _shapley_figures(study, shapley),
     )
 
 
 def _beyond(study: Findings) -> list[str]:
     """The inputs of which much of the variance is outside the runs."""
-    shares = dict(zip(study.runs.inputs, study.sobol.outside[1].tolist(), strict=True))
+    shares = dict(zip(study.runs.inputs, study.shares.outside[1].tolist(), strict=True))
     far = [
         f"{100.0 * share:.0f} % of the variance of {name}"
         for name, share in shares.items()
@@ -188,23 +210,28 @@ def _beyond(study: Findings) -> list[str]:
 
 
 def _what_matters(names: list[str], order: list[int], first: Tensor, total: Tensor) -> str:
-    largest = [k for k in order if float(total[k]) >= _MATTERS][:3]
-    words = ", ".join(f"{names[k]} {_percent(float(total[k]))}" for k in largest)
-    idle = [names[k] for k in order if float(total[k]) < _MATTERS]
     interactions = max(0.0, 1.0 - float(first.sum()))
-    text = f"{words}; {_percent(interactions)} is due to interactions."
+    text = f"{_largest(names, order, total)}; {_percent(interactions)} is due to interactions."
     whole = round(100.0 * float(total.sum()))
     if whole > 100:
         text += f" Totals sum to {whole} %, because an interaction is counted in the total of each of its inputs."
-    return text + (f" Less than 1 %: {', '.join(idle)}." if idle else "")
+    return text + _idle(names, order, total)
 
 
-def _shape(study: Findings, t: int, k: int) -> list[str]:
+def _largest(names: list[str], order: list[int], shares: Tensor) -> str:
+    largest = [k for k in order if float(shares[k]) >= _MATTERS][:3]
+    return ", ".join(f"{names[k]} {_percent(float(shares[k]))}" for k in largest)
+
+
+def _idle(names: list[str], order: list[int], shares: Tensor) -> str:
+    idle = [names[k] for k in order if float(shares[k]) < _MATTERS]
+    return f" Less than 1 %: {', '.join(idle)}." if idle else ""
+
+
+def _shape(study: Findings, effects: MainEffects, t: int, k: int) -> str:
     """How the mean of an output depends on an input: where it rises and falls."""
-    if float(study.sobol.first[t].value[k]) < _SHOWN:
-        return []
     name, output = list(study.runs.inputs)[k], study.runs.outputs[t]
-    grid, mean = study.effects.grid[:, k], study.effects.effect.value[t, :, k]
+    grid, mean = effects.grid[:, k], effects.effect.value[t, :, k]
     last, sides = len(mean) - 1, mean[[0, -1]]
     depths = float(sides.min() - mean.min()), float(mean.max() - sides.max())
     turn = int(mean.argmin() if depths[0] >= depths[1] else mean.argmax())
@@ -212,51 +239,56 @@ def _shape(study: Findings, t: int, k: int) -> list[str]:
     at = [f"{quantity(float(mean[i]), output)} at {quantity(float(grid[i]), name)}" for i in places]
     verbs = ["rises" if mean[j] > mean[i] else "falls" for i, j in itertools.pairwise(places)]
     path = f"{verbs[0]} from {at[0]} to {at[1]}" + (f", and {verbs[1]} to {at[2]}" if len(places) > 2 else "")
-    return [f"  With {without_unit(name)}, the mean of {without_unit(output)} {path}."]
+    return f"  With {without_unit(name)}, the mean of {without_unit(output)} {path}."
 
 
-def _figures(study: Findings) -> Iterator[tuple[str, Figure]]:
+def _figures(study: Findings, sobol: SobolIndices) -> Iterator[tuple[str, Figure]]:
     """Indices and main effects of each output, with what they show."""
     some = len(study.runs.inputs) > _MOST_LINES
     which = f" ({_MOST_LINES} inputs with the largest total indices)" if some else ""
     for t, output in enumerate(study.runs.outputs):
-        bars, lines = _figures_of(study, t)
-        yield f"Sobol' indices of {output}", bars
-        yield f"Main effects on {output}{which}", lines
+        order = sobol.total.value[t].argsort(descending=True).tolist()
+        yield f"Sobol' indices of {output}", _bars(study, order, [sobol.first[t], sobol.total[t]], plots.sobol_bars)
+        if study.effects is not None:
+            yield f"Main effects on {output}{which}", _lines(study, order[:_MOST_LINES], study.effects, t)
 
 
-def _figures_of(study: Findings, t: int) -> tuple[Figure, Figure]:
-    names, output = [*map(plots.literal, study.runs.inputs)], plots.literal(study.runs.outputs[t])
-    order = study.sobol.total.value[t].argsort(descending=True).tolist()[:_MOST_BARS]
+def _shapley_figures(study: Findings, shapley: ShapleyEffects) -> Iterator[tuple[str, Figure]]:
+    """The effects on each output."""
+    for t, output in enumerate(study.runs.outputs):
+        effect = shapley.effects[t]
+        order = effect.value.argsort(descending=True).tolist()
+        yield f"Shapley effects on {output}", _bars(study, order, [effect], plots.shapley_bars)
+
+
+def _bars(study: Findings, order: list[int], estimates: list[Estimate], draw: Callable[..., Any]) -> Figure:
+    """Bars of the inputs with the largest shares, by one of the functions of plots."""
+    order, names = order[:_MOST_BARS], [*map(plots.literal, study.runs.inputs)]
     shown = [names[k] for k in order]
-    first, total = study.sobol.first[t], study.sobol.total[t]
-    bars, axes = plots.figure(1, 1, 4.6, 3.4)
-    intervals = [(low[order], high[order]) for low, high in (first.interval(), total.interval())]
-    plots.sobol_bars(
-        shown,
-        first.value[order],
-        total.value[order],
-        *intervals,
-        ylabel="share of the variance",
-        ax=axes[0, 0],
-    )
+    figure, axes = plots.figure(1, 1, 4.6, 3.4)
+    intervals = [(low[order], high[order]) for low, high in (estimate.interval() for estimate in estimates)]
+    draw(shown, *(estimate.value[order] for estimate in estimates), *intervals, ax=axes[0, 0])
     if sum(map(len, shown)) > _MOST_CHARACTERS:
         axes[0, 0].tick_params(axis="x", labelrotation=25)
-    plots.legend(bars, [axes[0, 0]])
-    order, shown = order[:_MOST_LINES], shown[:_MOST_LINES]
-    effect = study.effects.effect[t]
-    lines, axes = plots.figure(1, 1, 4.6, 3.4)
+    plots.legend(figure, [axes[0, 0]])
+    return figure
+
+
+def _lines(study: Findings, order: list[int], effects: MainEffects, t: int) -> Figure:
+    """The mean of an output along some inputs."""
+    names, effect = [*map(plots.literal, study.runs.inputs)], effects.effect[t]
+    figure, axes = plots.figure(1, 1, 4.6, 3.4)
     low, high = effect.interval()
     plots.main_effects(
-        shown,
-        study.effects.grid[:, order],
+        [names[k] for k in order],
+        effects.grid[:, order],
         effect.value[:, order],
         (low[:, order], high[:, order]),
-        ylabel=f"mean of {output}",
+        ylabel=f"mean of {plots.literal(study.runs.outputs[t])}",
         ax=axes[0, 0],
     )
-    plots.legend(lines, [axes[0, 0]], columns=2)
-    return bars, lines
+    plots.legend(figure, [axes[0, 0]], columns=2)
+    return figure
 
 
 def _outputs(study: Findings) -> Section:
@@ -309,7 +341,7 @@ def _next(study: Findings) -> Section:
 
 def _inputs(study: Findings) -> Section:
     rows, sentences = [], []
-    shares = zip(study.runs.inputs.items(), *study.sobol.outside.tolist(), strict=True)
+    shares = zip(study.runs.inputs.items(), *study.shares.outside.tolist(), strict=True)
     for (name, known), outside, of_variance in shares:
         by = "assumed: the range of the runs" if name in study.runs.assumed else "given"
         rows.append([name, f"{known}", by, f"{100.0 * outside:.1f} %", f"{100.0 * of_variance:.1f} %"])
@@ -321,6 +353,17 @@ def _inputs(study: Findings) -> Section:
             )
     header = ["input", "distribution", "by", "outside the runs", "of its variance"]
     return Section("What was assumed of the inputs?", sentences, ReportTable(header, [rows]))
+
+
+def _correlations(study: Findings) -> list[Section]:
+    """The correlations of inputs that depend on each other."""
+    if study.runs.copula is None:
+        return []
+    names, rows = list(study.runs.inputs), study.runs.copula.correlation.tolist()
+    table = ReportTable(
+        ["input", *names], [[[name, *(f"{c:.2f}" for c in row)] for name, row in zip(names, rows, strict=True)]]
+    )
+    return [Section("How do the inputs depend on each other?", [], table, "Correlations of the Gaussian copula.")]
 
 
 def _with_interval(estimate: Estimate, k: int) -> list[str]:

@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from ..._support import checks
 from ..._support.data_frames import as_pandas
-from ...diagnostics.sensitivity import InputDistribution, Uniform
+from ...diagnostics.sensitivity import GaussianCopula, InputDistribution, Uniform
 from ...diagnostics.sensitivity.given import distribution
-from ...diagnostics.sensitivity.inputs import default_names
+from ...diagnostics.sensitivity.inputs import default_names, points
 
 _FEWEST, _MOST = 10, 2000
 
@@ -28,6 +29,7 @@ class Runs:
     :param inputs: the distributions of the inputs by name, in the order of the columns.
     :param outputs: the names of the outputs.
     :param assumed: the names of the inputs that were not described, which are uniform over the range of the runs.
+    :param copula: what joins the inputs; None for independent ones.
     """
 
     x: Tensor
@@ -35,6 +37,13 @@ class Runs:
     inputs: dict[str, InputDistribution]
     outputs: tuple[str, ...]
     assumed: tuple[str, ...]
+    copula: GaussianCopula | None = None
+
+    def points(self, levels: Tensor) -> Tensor:
+        """Inputs (N, d) at levels between 0 and 1 that are independent of each other, (N, d)."""
+        if self.copula is None:
+            return points(list(self.inputs.values()), levels)
+        return self.copula.at(self.copula.correlated(torch.special.ndtri(levels)))
 
 
 def runs_of(x: Any, y: Any, inputs: Any) -> Runs:
@@ -52,12 +61,25 @@ def runs_of(x: Any, y: Any, inputs: Any) -> Runs:
             "RandomFeatureGPRegressor, and pass it to sobol_indices and propagate of rfgp.diagnostics.sensitivity"
         )
     checks.finite(x, "x")
+    copula = inputs if isinstance(inputs, GaussianCopula) else None
+    inputs = inputs if copula is None else copula.inputs
     names = columns or _described(inputs, x.shape[-1])
     by_name, assumed = _distributions(inputs, names, x)
+    if copula is not None:
+        copula = _in_order(copula, names)
     outputs = outputs or (("y",) if y.shape[-1] == 1 else tuple(f"y{t + 1}" for t in range(y.shape[-1])))
     _check_varies(x, names, "input", "leave it out")
     _check_varies(y, outputs, "output", "leave it out")
-    return Runs(x, y, by_name, outputs, assumed)
+    return Runs(x, y, by_name, outputs, assumed, copula)
+
+
+def _in_order(copula: GaussianCopula, names: tuple[str, ...]) -> GaussianCopula:
+    """The same copula, with the inputs in the order of the columns."""
+    given = list(copula.inputs)
+    if absent := [name for name in names if name not in given]:
+        raise ValueError(f"expected all columns of x in the copula, got none of the name {absent[0]}; add it")
+    places = [given.index(name) for name in names]
+    return GaussianCopula({name: copula.inputs[name] for name in names}, copula.correlation[places][:, places])
 
 
 def _columns(value: Any, name: str) -> tuple[str, ...] | None:

@@ -7,11 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Generator, Tensor
 
 from ..._support import checks, optional
-from ...diagnostics.sensitivity import Propagation, main_effects, propagate, sobol_indices
-from ...diagnostics.sensitivity.inputs import points
+from ...diagnostics.sensitivity import (
+    MainEffects,
+    Propagation,
+    ShapleyEffects,
+    SobolIndices,
+    main_effects,
+    propagate,
+    shapley_effects,
+    sobol_indices,
+)
 from ...diagnostics.sensitivity.sampled import levels
 from ...linalg.sampling import drawing_from
 from .check import checked
@@ -19,7 +28,7 @@ from .emulator import Emulator
 from .findings import Findings
 from .next_runs import next_runs
 from .page import page
-from .runs import runs_of
+from .runs import Runs, runs_of
 
 if TYPE_CHECKING:
     import pandas
@@ -42,8 +51,9 @@ class UncertaintyStudy(Findings):
 
     :param runs: the runs, with the distributions of the inputs.
     :param check: how well every run is predicted by others, for each output.
-    :param sobol: Sobol' indices with their posterior, (T, d).
-    :param effects: main effects, (T, G, d).
+    :param shares: Sobol' indices with their posterior, (T, d), also ``sobol``; of inputs that depend on each other,
+        Shapley effects, also ``shapley``.
+    :param effects: main effects, (T, G, d); None where inputs depend on each other.
     :param propagation: the distribution of the outputs for uncertain inputs.
     :param failed: how many runs have no value of each output, (T,).
     :param failures: which runs these are, and where others are expected to be.
@@ -80,8 +90,11 @@ class UncertaintyStudy(Findings):
         return (mean, std) if len(self.runs.outputs) > 1 else (mean.squeeze(-1), std.squeeze(-1))
 
     def to_frame(self) -> pandas.DataFrame:
-        """Sobol' indices with 95 % intervals as a pandas DataFrame, a row for each output and input."""
-        frame = self.sobol.to_frame()
+        """Sobol' indices, or Shapley effects of dependent inputs, with 95 % intervals as a pandas DataFrame.
+
+        It has a row for each output and input.
+        """
+        frame = self.shares.to_frame()
         frame["output"] = [self.runs.outputs[t - 1] for t in frame["output"]]
         return frame
 
@@ -121,7 +134,9 @@ def uncertainty(
     :param y: their outputs, (N,) or (N, T), NaN where a run has none.
     :param inputs: distributions of the inputs, by name or in order, of :mod:`rfgp.diagnostics.sensitivity`,
         scipy.stats or torch.distributions, or in words such as "normal(10, 2)"; default, also of inputs that are not
-        named: uniform over the range of the runs.
+        named: uniform over the range of the runs. Of inputs that depend on each other, a
+        :class:`~rfgp.diagnostics.sensitivity.GaussianCopula`; then there are Shapley effects in place of Sobol' indices
+        and main effects, which are those of independent inputs.
     :param thresholds: by the name of an output, the value for which the probability to exceed it is wanted.
     :param seed: the seed of all random numbers.
     :raises ValueError: for other shapes, unknown names, columns of text or of one value, infinite numbers, or inputs
@@ -138,22 +153,19 @@ def uncertainty(
     random = Generator().manual_seed(checks.seed(seed))
     runs = runs_of(x, y, inputs)
     limits = _limits(thresholds, runs.outputs)
-    distributions = runs.inputs
     emulator = Emulator(runs.x, runs.y, random)
     check = checked(emulator, runs.y)
     emulator.spread = check.spread
     with drawing_from(random):
-        sobol = sobol_indices(
-            emulator, distributions, second_order=False, num_functions=_NUM_FUNCTIONS, num_points=_NUM_POINTS
-        )
-        effects = main_effects(emulator, distributions, 25, num_functions=_NUM_FUNCTIONS, num_points=128)
-        draws = points(list(distributions.values()), levels(_NUM_DRAWS, len(distributions), seed=1))
+        shares, effects = _shares(emulator, runs)
+        eps = torch.finfo(torch.float64).eps
+        draws = runs.points(levels(_NUM_DRAWS, len(runs.inputs), seed=1).clamp(eps, 1.0 - eps))
         known = propagate(emulator, draws, num_functions=_NUM_FUNCTIONS)
     probabilities = {name: _exceedance(known, runs.outputs.index(name), value) for name, value in limits.items()}
     return UncertaintyStudy(
         runs,
         check,
-        sobol,
+        shares,
         effects,
         known,
         (~emulator.has_run).sum(0),
@@ -164,6 +176,15 @@ def uncertainty(
         *next_runs(emulator, runs, _NUM_NEXT),
         emulator,
     )
+
+
+def _shares(emulator: Emulator, runs: Runs) -> tuple[SobolIndices | ShapleyEffects, MainEffects | None]:
+    """What the inputs contribute, and main effects of independent ones."""
+    if runs.copula is not None:
+        return shapley_effects(emulator, runs.copula, num_functions=_NUM_FUNCTIONS, num_points=_NUM_POINTS), None
+    counts = {"num_functions": _NUM_FUNCTIONS, "num_points": _NUM_POINTS}
+    indices = sobol_indices(emulator, runs.inputs, second_order=False, **counts)
+    return indices, main_effects(emulator, runs.inputs, 25, num_functions=_NUM_FUNCTIONS, num_points=128)
 
 
 def _limits(thresholds: Mapping[str, float] | None, outputs: tuple[str, ...]) -> dict[str, float]:

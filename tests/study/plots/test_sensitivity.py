@@ -25,6 +25,13 @@ def test_bars():
     assert_image(ax, "sobol_bars")
 
 
+def test_shapley_bars():
+    ax = plots.shapley_bars(NAMES, TOTAL, (TOTAL - 0.04, TOTAL + 0.05))
+    (bars,) = ax.containers
+    assert [bar.get_height() for bar in bars] == TOTAL.tolist()
+    assert [bar.get_center()[0] for bar in bars] == [0.0, 1.0, 2.0]
+
+
 def test_main_effects():
     grid, effect = (values[:, :2] for values in effects())
     ax = plots.main_effects(NAMES[:2], grid, effect, (effect - 0.1, effect + 0.1), ylabel="strain, mm")
@@ -47,6 +54,7 @@ def test_one_input_has_its_values():
     [
         lambda: plots.sobol_bars(NAMES, FIRST[:2], TOTAL),
         lambda: plots.sobol_bars(NAMES, FIRST, TOTAL, (FIRST[:2], FIRST)),
+        lambda: plots.shapley_bars(NAMES, FIRST[:2]),
         lambda: plots.main_effects(NAMES, effects()[0][:, :2], effects()[1]),
         lambda: plots.main_effects(NAMES, effects()[0], effects()[1][:5]),
         lambda: plots.main_effects(NAMES, *effects(), (effects()[1], FIRST)),

@@ -15,9 +15,11 @@ from scipy import stats
 import rfgp
 from rfgp.__main__ import main
 from rfgp.averaging import AveragedGP, one_target
+from rfgp.diagnostics.sensitivity import GaussianCopula, Normal
 from rfgp.study.simulators.beyond import Beyond, factors
 from rfgp.study.simulators.check import checked
 from rfgp.study.simulators.emulator import Emulator
+from rfgp.study.simulators.files import read as read_files
 from rfgp.study.simulators.limits import Limits
 from rfgp.study.simulators.one_output import CutOffFunction, mixed
 from rfgp.study.simulators.page import page as page_of
@@ -369,6 +371,62 @@ def test_files_and_the_command(small_defaults, tmp_path, capsys, monkeypatch):
     assert "did you mean 'modulus'?" in capsys.readouterr().err
 
 
+def joined(rho=0.8):
+    correlation = pd.DataFrame(np.eye(3), ["load", "length", "width"], ["load", "length", "width"])
+    correlation.loc["load", "length"] = correlation.loc["length", "load"] = rho
+    return GaussianCopula(dict.fromkeys(("load", "length", "width"), Normal(0.0, 1.0)), correlation)
+
+
+def test_inputs_that_depend_on_each_other_have_shapley_effects(small_defaults, tmp_path):
+    """Of a linear function of normal inputs, the effects are known: what two share, each has half of."""
+    draws = joined(0.0).sample(60, torch.Generator().manual_seed(0)).numpy()
+    x = pd.DataFrame(draws, columns=["load", "length", "width"])[["width", "load", "length"]]
+    y = (x["load"] + x["length"] + 0.5 * x["width"]).rename("force")
+    study = rfgp.study.uncertainty(x, y, joined(), thresholds={"force": 2.0})
+    wanted = torch.tensor([[0.25, 1.8, 1.8]], dtype=torch.float64) / 3.85
+    low, high = study.shapley.effects.interval(0.99)
+    margin = 3.0 * study.shapley.standard_error
+    assert ((low - margin <= wanted) & (wanted <= high + margin)).all()
+    exceeded = stats.norm.sf(2.0, scale=3.85**0.5)
+    assert abs(study.exceedance["force"][1] - exceeded) < 3.0 * (exceeded * (1.0 - exceeded) / 512) ** 0.5
+    frame = study.to_frame()
+    assert frame["input"].tolist() == ["width", "load", "length"] and frame["output"].tolist() == ["force"] * 3
+    assert np.allclose(frame["effect"], study.shapley.effects.value[0])
+    page = str(study)
+    assert "Shapley effects: shares" in page and "Sobol" not in page and "load     0.00  1.00    0.80" in page
+    assert "Shapley effects on force" in study.report(tmp_path / "study.html").read_text(encoding="utf-8")
+    spread = study.next_runs()[["load", "length"]].to_numpy()
+    assert np.isfinite(spread).all()
+    with pytest.raises(ValueError, match=r"expected independent inputs for Sobol' indices.*study.shapley"):
+        study.sobol.table()
+
+
+def test_independent_inputs_have_no_shapley_effects(study):
+    with pytest.raises(ValueError, match=r"got independent ones; read study\.sobol"):
+        study.shapley.table()
+
+
+def test_correlations_of_a_file_join_inputs(tmp_path):
+    x, y = table(20)
+    runs, inputs = tmp_path / "runs.csv", tmp_path / "inputs.toml"
+    pd.concat([x, y], axis=1).to_csv(runs, index=False)
+    names = '[inputs]\nwidth = "uniform(0.001, 0.003)"\nmodulus = "uniform(1e9, 3e9)"\n'
+
+    def found(correlations):
+        inputs.write_text(f"{names}[correlations]\n{correlations}\n", encoding="utf-8")
+        return read_files(runs, inputs).inputs
+
+    assert found("modulus = {width = -0.3}").correlation.tolist() == [[1.0, -0.3], [-0.3, 1.0]]
+    assert list(found("modulus = {width = -0.3}").inputs) == ["width", "modulus"]
+    for wrong in ("modulus = {force = 0.5}", "modulus = {modulus = 1.0}"):
+        with pytest.raises(ValueError, match="expected pairs of width, modulus in"):
+            found(wrong)
+    with pytest.raises(ValueError, match=r"expected numbers by pairs of inputs in \[correlations\]"):
+        found("modulus = 0.5")
+    with pytest.raises(ValueError, match="expected a positive definite correlation"):
+        found("modulus = {width = 1.0}")
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -384,6 +442,7 @@ def test_files_and_the_command(small_defaults, tmp_path, capsys, monkeypatch):
         (lambda x, y: (x, y, ["uniform(0, 1)"]), "expected 3 distributions"),
         (lambda x, y: (x, y, "uniform(0, 1)"), "expected distributions by name"),
         (lambda x, y: (x.to_numpy(), y, {"width": "uniform(0, 1)"}), "a distribution for each of the 3 columns"),
+        (lambda x, y: (x, y, GaussianCopula({"width": Normal(0.0, 1.0)}, [[1.0]])), "expected all columns of x in the"),
     ],
 )
 def test_what_is_refused(small_defaults, change, words):
