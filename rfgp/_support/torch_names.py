@@ -12,6 +12,11 @@ def has_values() -> bool:
     return not is_recorded and torch._C._functorch.peek_interpreter_stack() is None
 
 
+def is_exporting() -> bool:
+    """Whether ``torch.export`` records a program, where numbers of rows are symbols; PyTorch tells since 2.7."""
+    return bool(getattr(torch.compiler, "is_exporting", bool)())
+
+
 def are_equal(a: Tensor, b: Tensor) -> bool:
     """``torch.equal``, also of the batches that ``torch.func.vmap`` makes of tensors."""
     while torch._C._functorch.is_functorch_wrapped_tensor(a) and torch._C._functorch.is_functorch_wrapped_tensor(b):

@@ -12,6 +12,7 @@ from gpytorch.kernels import Kernel
 from torch import Tensor
 
 from .._support import checks
+from .._support.torch_names import has_values
 from ..functionals import Operator
 from ..inference import OutputFactor
 from ..inference.posterior.covariance import ResidualCovariance
@@ -367,7 +368,7 @@ class Family(abc.ABC):
         dims = self.active_dims
         if dims is None:
             return x
-        if int(dims.max()) >= x.shape[-1]:
+        if has_values() and int(dims.max()) >= x.shape[-1]:
             raise ValueError(
                 f"expected x with at least {int(dims.max()) + 1} columns, as active_dims says, got {x.shape[-1]}; "
                 "correct one of the two"

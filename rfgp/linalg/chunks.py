@@ -8,12 +8,16 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
+from .._support.torch_names import is_exporting
+
 _CHUNK_BYTES = 24 * 2**20
 _SIZES = int | torch.SymInt | Tensor  # tensors in a trace
 
 
 def row_chunks(num_rows: int, num_columns: int, itemsize: int = 8) -> list[slice]:
     """Slices of rows that keep a chunk of a tall matrix near 24 MiB, for ``itemsize`` bytes per number.
+
+    A program of ``torch.export`` has one chunk of any number of rows.
 
     >>> row_chunks(10_000, 1024)
     [slice(0, 3072, None), slice(3072, 6144, None), slice(6144, 9216, None), slice(9216, 10000, None)]
@@ -25,7 +29,7 @@ def row_chunks(num_rows: int, num_columns: int, itemsize: int = 8) -> list[slice
             "rows may be 0, and the others are positive"
         )
     rows = min(max(_CHUNK_BYTES // (num_columns * itemsize), 512), 8192)
-    if 0 < num_rows <= rows:
+    if is_exporting() or 0 < num_rows <= rows:
         return [slice(0, num_rows)]
     return [slice(start, min(start + rows, num_rows)) for start in range(0, num_rows, rows)]
 

@@ -130,6 +130,36 @@ def test_a_trace_takes_another_number_of_rows(name):
     close(traced(x), function(x))
 
 
+class Exported(torch.nn.Module):
+    """A function as the module that torch.export takes."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+EXPORTED = {name: make for name, make in FUNCTIONS.items() if name.startswith(("features", "posterior"))}
+EXPORTED |= {
+    "drawn functions": lambda: fitted().sample_functions(3).__call__,
+    "points": lambda: fitted().point_predictor(),
+    "points of several outputs": lambda: several().point_predictor(),
+}
+
+
+@pytest.mark.parametrize("make", EXPORTED.values(), ids=EXPORTED)
+@torch.no_grad()
+def test_an_exported_program_takes_another_number_of_rows(make):
+    function = make()
+    rows = {0: torch.export.Dim("rows")}
+    x, many = (regression_rows(count, seed=3)[0] for count in (5, 9000))
+    program = torch.export.export(Exported(function), (x,), dynamic_shapes=(rows,), strict=False).module()
+    for inputs in (x[:1], many):
+        close(tuple(program(inputs)), tuple(function(inputs)))
+
+
 def compiled(function):
     """A function as one graph for any number of rows, without what was compiled before."""
     torch.compiler.reset()

@@ -76,12 +76,11 @@ class PointPredictor:
         :raises ValueError: for bad inputs.
         """
         points = checks.finite(checks.inputs(x)).to(self.dtype)
-        width = self._kernel.num_scalar_features
-        chunks = row_chunks(len(points), max(width, self.num_outputs), self._weights.element_size())
+        width, count = self._kernel.num_scalar_features, points.shape[0]  # len would be a number in torch.export
+        chunks = row_chunks(count, max(width, self.num_outputs), self._weights.element_size())
         parts = [self._chunk(points[rows], variance) for rows in chunks]
         means, variances = zip(*parts, strict=True)
-        mean = joined(means, len(points))
-        return PointMoments(mean, joined(variances, len(points)) if variance else None)
+        return PointMoments(joined(means, count), joined(variances, count) if variance else None)
 
     def _chunk(self, x: Tensor, has_variance: bool) -> tuple[Tensor, Any]:
         features = self._kernel.scalar_features(x)
@@ -103,7 +102,7 @@ class PointPredictor:
         residual: Tensor | None = self._kernel.residual_variance(x)
         if residual is None:
             return None
-        return residual.mT if residual.dim() > 1 else residual.reshape(len(x), -1)
+        return residual.mT if residual.dim() > 1 else residual.reshape(x.shape[0], -1)
 
     @torch.no_grad()
     def prior_variance(self, x: Tensor) -> Tensor:

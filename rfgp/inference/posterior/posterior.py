@@ -76,7 +76,7 @@ def _blocks(root: Tensor) -> list[tuple[int, Tensor]]:
 
 def _sum_of_squares(features: Tensor, blocks: Sequence[tuple[int, Tensor]]) -> Tensor:
     """The squared norms (N,) of the rows of features times a root."""
-    total = features.new_zeros(len(features), dtype=features.dtype.to_real())
+    total = features.new_zeros(features.shape[0], dtype=features.dtype.to_real())
     for start, block in blocks:
         total += torch.linalg.vector_norm(features[:, start : start + len(block)] @ block, dim=-1).square_()
     return total
