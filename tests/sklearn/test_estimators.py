@@ -49,7 +49,7 @@ class RoundedCounts(RandomFeatureGPCountRegressor):
 
 
 def rounded(y):
-    is_number = y is not None and np.asarray(y).dtype.kind == "f"
+    is_number = y is not None and np.asarray(y).dtype.kind in "fi"
     return np.rint(100.0 * np.asarray(y)) if is_number else y
 
 
