@@ -98,11 +98,17 @@ def small_defaults(monkeypatch):
     """Few evaluations, draws and choosing rows where none are given, for tests that do not look at what is learned."""
     from rfgp.averaging import averaged_classifier, mixture, one_target, several_targets, table_member
     from rfgp.diagnostics.sensitivity import main_effects
-    from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, forest
+    from rfgp.sklearn import (
+        RandomFeatureGPClassifier,
+        RandomFeatureGPCountRegressor,
+        RandomFeatureGPRegressor,
+        forest,
+    )
     from rfgp.study.simulators import one_output, study
     from rfgp.training import fit
 
-    for function in (fit, RandomFeatureGPClassifier.__init__, RandomFeatureGPRegressor.__init__):
+    estimators = RandomFeatureGPClassifier, RandomFeatureGPCountRegressor, RandomFeatureGPRegressor
+    for function in (fit, *(estimator.__init__ for estimator in estimators)):
         monkeypatch.setitem(function.__kwdefaults__, "max_evaluations", 12)
     for name, count in (("_NUM_FUNCTIONS", 32), ("_NUM_POINTS", 128), ("_NUM_DRAWS", 512)):
         monkeypatch.setattr(study, name, count)

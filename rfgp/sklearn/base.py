@@ -1,4 +1,4 @@
-"""What regression and classification of a table share: parameters, scales, the model and its training."""
+"""What regression and classification of a table share: the model, its training, and rows that come later."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import torch
 from gpytorch.kernels import Kernel
 from gpytorch.likelihoods import DirichletClassificationLikelihood, GaussianLikelihood, MultitaskGaussianLikelihood
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator, clone, is_classifier
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.base import clone, is_classifier
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from .._support import checks
-from .._support.data_frames import as_pandas
 from ..approximation.entry import approximate
 from ..models import WeightSpaceGP
 from ..training import Neighbors, fit
@@ -26,18 +25,17 @@ from ..training.costs import covariance_seconds, slowness
 from ..training.neighbors import ParametersAlone
 from ..training.starts import random_rows
 from ..training.strategies import Strategy
-from ..training.timing import NEVER, Deadline
-from .arrays import Floats, all_or_nothing, as_tensor, validated
+from ..training.timing import Deadline
+from .arrays import Floats, all_or_nothing, as_tensor
 from .choice import MakeParts, Parts, chosen_neighbors, chosen_parts, with_additive_mean
 from .comparison import BaselineComparison, LabeledRows
 from .fit_seconds import FitSize, tell
 from .folds import fold_labels
-from .frames.columns import most_levels
-from .kernels import KERNELS, is_rough, kernel_of_levels
+from .kernels import KERNELS, is_rough
 from .latent import with_means
-from .model_size import DEFAULT_BLOCK_SIZE, NUM_EXACT_ROWS, USUAL_WIDTH, ModelSize, default_size, timed_size
+from .model_size import NUM_EXACT_ROWS, ModelSize, default_size, timed_size
 from .near_predictions import FittedRows, NearPredictor, needs_no_features, of_more_rows
-from .table_encoder import TableEncoder, is_table
+from .table_estimator import TableEstimator
 
 _SECONDS_OF_NEAR_ROWS, _SHARE_OF_NEAR_ROWS = 1e-5, 0.4
 """What it takes to look whether near rows need no features, for each row, and the part of a time limit for that."""
@@ -58,7 +56,7 @@ ONE_MODEL = (
 """What is set for a model with one set of parameters."""
 
 
-class RandomFeatureGP(BaseEstimator):
+class RandomFeatureGP(TableEstimator):
     """The base of :class:`RandomFeatureGPRegressor`, where its parameters are described, and the classifier."""
 
     fit: Callable[..., Self]
@@ -73,36 +71,6 @@ class RandomFeatureGP(BaseEstimator):
     """These rows, on which the model is conditioned when it is asked for first."""
     _is_waiting: bool = False
     """Whether the model has not been asked for."""
-
-    encoder_: TableEncoder | None = None
-    """What makes numbers of a data frame with text, dates or missing cells; None for numbers."""
-
-    def __init__(
-        self,
-        kernel: str | Kernel = "auto",
-        *,
-        num_features: int | str = "auto",
-        method: str = "auto",
-        block_size: int | str | None = "auto",
-        num_neighbors: int | str | None = "auto",
-        strategy: str | Strategy = "auto",
-        time_limit: float | None = None,
-        max_evaluations: int = 200,
-        fallback: bool = False,
-        verbose: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.num_features = num_features
-        self.method = method
-        self.block_size = block_size
-        self.num_neighbors = num_neighbors
-        self.strategy = strategy
-        self.time_limit = time_limit
-        self.max_evaluations = max_evaluations
-        self.fallback = fallback
-        self.verbose = verbose
-        self.random_state = random_state
 
     @property
     def model_(self) -> Any:
@@ -134,13 +102,6 @@ class RandomFeatureGP(BaseEstimator):
     def _is_fitted(self) -> bool:
         """Whether there is a model, which this does not condition."""
         return "_model" in vars(self)
-
-    @property
-    def log_marginal_likelihood_value_(self) -> float:
-        """The log evidence of the training data."""
-        check_is_fitted(self)
-        with torch.no_grad():
-            return float(self.model_.log_marginal_likelihood())
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Add rows (N, d); the first call is ``fit``, whose scales, parameters, features and calibration stay."""
@@ -237,44 +198,11 @@ class RandomFeatureGP(BaseEstimator):
     def _model_rows(self, inputs: Floats, targets: NDArray[Any]) -> tuple[Tensor, Tensor]:
         """Checked rows as the model takes them."""
 
-    def _inputs(self, X: ArrayLike) -> Tensor:
-        """New inputs, checked and standardized."""
-        check_is_fitted(self)
-        numbers = self._validated(X, is_first=False, dtype=np.float64, order="C")
-        return torch.from_numpy(self.x_scaler_.transform(numbers))
-
-    def _validated(self, X: Any, y: Any = "no_validation", *, is_first: bool, **options: Any) -> Any:
-        """What :func:`validated` returns, of the numbers that an encoder makes of a data frame with other cells."""
-        X = as_pandas(X)
-        encoder = (TableEncoder(most_levels(len(X))) if is_table(X) else None) if is_first else self.encoder_
-        if encoder is None:
-            checked = validated(self, X, y, reset=is_first, **options)
-        else:
-            numbers = encoder.fit_transform(X, y) if is_first else encoder.transform(X)
-            validate_data(self, X, reset=is_first, skip_check_array=True)
-            checked = validated(BaseEstimator(), numbers, y, **options)
-        self.encoder_ = encoder
-        return checked
-
     def _given(self, weights: Floats | None) -> list[str]:
         """What was given that belongs to a model with one set of parameters."""
         plain = type(self)()
         given = [name for name in self._one_model if getattr(self, name) != getattr(plain, name)]
         return given + (["sample_weight"] if weights is not None else [])
-
-    @property
-    def _has_marks(self) -> bool:
-        """Whether a data frame has text of many values, or many gaps."""
-        return self.encoder_ is not None and not self.encoder_.encoding_.is_plain
-
-    @property
-    def _deadline(self) -> Deadline:
-        """When a fit that begins now is to have ended; a ValueError for bad flags."""
-        for name in ("fallback", "verbose"):
-            checks.flag(name, getattr(self, name))
-        if self.time_limit is None:
-            return NEVER
-        return Deadline.after(checks.positive("time_limit", self.time_limit, "choose a number of seconds"))
 
     @abc.abstractmethod
     def _size_of(self, X: ArrayLike, y: ArrayLike, sample_weight: Any) -> FitSize:
@@ -321,13 +249,6 @@ class RandomFeatureGP(BaseEstimator):
         elif comparison.better is not None:
             comparison.warn()
 
-    @property
-    def _method(self) -> str:
-        """Landmarks, unless another method is given, or the kernel has exact features."""
-        if self.method != "auto":
-            return self.method
-        return "linear" if isinstance(self.kernel, str) and self.kernel == "linear" else "landmarks"
-
     def _trained(
         self,
         make_parts: MakeParts,
@@ -347,9 +268,7 @@ class RandomFeatureGP(BaseEstimator):
         :param after: the seconds that are needed after that.
         :param kernel: in place of the one of the estimator.
         """
-
-        groups = [] if self.encoder_ is None else self.encoder_.encoding_.levels
-        kernel = kernel_of_levels(self.kernel if kernel is None else kernel, x.shape[-1], groups)
+        kernel = self._with_levels(self.kernel if kernel is None else kernel, x.shape[-1])
         in_time = max(_FEWEST_CHOICE_ROWS, _CELLS_OF_SECOND * deadline.left / x.shape[-1])
         most = int(min(_MOST_CHOICE_ROWS, _MOST_CHOICE_CELLS // x.shape[-1], in_time))
         some = slice(None) if len(x) <= most else random_rows(len(x), most)
@@ -437,36 +356,6 @@ class RandomFeatureGP(BaseEstimator):
         if model.block_size is not None:
             return "blocks"
         return "auto" if len(y) > NUM_EXACT_ROWS or bool(torch.isnan(y).any()) else "subset"
-
-    @property
-    def _usual_width(self) -> int:
-        """The number of features that is given, or that models with blocks usually have."""
-        if isinstance(self.num_features, str):
-            return USUAL_WIDTH
-        return checks.positive_integer("num_features", self.num_features)
-
-    def _completed(self, proposed: ModelSize, num_rows: int, parts: Parts) -> ModelSize:
-        """A size with what the user has set, and without what the model cannot have."""
-        num_features, block_size = proposed.num_features, proposed.block_size
-        if self.num_features != "auto":
-            num_features = checks.positive_integer("num_features", self.num_features)
-            block_size = DEFAULT_BLOCK_SIZE if block_size is None else block_size
-        is_landmarks = self._method == "landmarks"
-        num_features = min(num_features, num_rows) if is_landmarks else num_features + num_features % 2
-        if not (is_landmarks and parts.can_have_blocks(num_features) and num_features < num_rows):
-            block_size = None
-        if self.block_size is None or isinstance(self.block_size, int):
-            block_size = self.block_size
-        elif self.block_size != "auto":
-            raise ValueError(
-                f'expected "auto", None or a number of rows for block_size, got {self.block_size!r}; choose one'
-            )
-        neighbors = self.num_neighbors
-        if isinstance(neighbors, str):
-            if neighbors != "auto":
-                raise ValueError(f'expected "auto", None or a number for num_neighbors, got {neighbors!r}; choose one')
-            neighbors = proposed.num_neighbors
-        return ModelSize(num_features, block_size, neighbors)
 
 
 def _has_few_cells(y: Tensor) -> bool:

@@ -94,6 +94,14 @@ CALLS = {
     "RandomFeatureGPClassifier": lambda: sklearn.RandomFeatureGPClassifier(num_features=8, random_state=0).fit(
         X, LABELS
     ),
+    "RandomFeatureGPCountRegressor": lambda: sklearn.RandomFeatureGPCountRegressor(
+        max_evaluations=1, random_state=0
+    ).fit(X, LABELS),
+    "RandomFeatureGPCountRegressor.sample_y": lambda: (
+        sklearn.RandomFeatureGPCountRegressor("rbf", max_evaluations=1, random_state=0)
+        .fit(X, LABELS)
+        .sample_y(X, 2, random_state=0)
+    ),
     "RandomFeatureGPRegressor": lambda: sklearn.RandomFeatureGPRegressor(num_features=8, random_state=0).fit(X, BOTH),
     "RandomFeatureGPRegressor.sample_y": lambda: (
         sklearn.RandomFeatureGPRegressor(num_features=8, random_state=0).fit(X, Y).sample_y(X, 2, random_state=0)

@@ -440,6 +440,8 @@ def a_table():
     for estimator, targets in zip(estimators, (y, y > 0.0), strict=True):
         model = estimator(num_features=WIDTH, max_evaluations=5, random_state=0).fit(x, targets)
         assert model.predict(x).shape == (40,)
+    counts = rfgp.sklearn.RandomFeatureGPCountRegressor("rbf", max_evaluations=5, random_state=0)
+    assert counts.fit(x, (y > 0.0) + 1.0, exposure=x[:, 0] ** 2 + 1.0).predict_interval(x).shape == (40, 2)
     assert rfgp.sklearn.TableEncoder().fit_transform(pandas.DataFrame({"kind": ["a", "b"]})).shape == (2, 1)
     assert rfgp.sklearn.RandomFeatures(num_features=WIDTH, random_state=0).fit_transform(x).shape == (40, WIDTH)
 

@@ -1,0 +1,144 @@
+"""What estimators of a table share: parameters, inputs, and the size of a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from gpytorch.kernels import Kernel
+from numpy.typing import ArrayLike
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import Tensor
+
+from .._support import checks
+from .._support.data_frames import as_pandas
+from ..training.strategies import Strategy
+from ..training.timing import NEVER, Deadline
+from .arrays import validated
+from .choice import Parts
+from .frames.columns import most_levels
+from .kernels import kernel_of_levels
+from .model_size import DEFAULT_BLOCK_SIZE, USUAL_WIDTH, ModelSize
+from .scaling import ColumnScaler
+from .table_encoder import TableEncoder, is_table
+
+
+class TableEstimator(BaseEstimator):
+    """The base of the estimators of targets, classes and counts, which hold a model of standardized inputs."""
+
+    model_: Any
+    x_scaler_: ColumnScaler
+
+    encoder_: TableEncoder | None = None
+    """What makes numbers of a data frame with text, dates or missing cells; None for numbers."""
+
+    def __init__(
+        self,
+        kernel: str | Kernel = "auto",
+        *,
+        num_features: int | str = "auto",
+        method: str = "auto",
+        block_size: int | str | None = "auto",
+        num_neighbors: int | str | None = "auto",
+        strategy: str | Strategy = "auto",
+        time_limit: float | None = None,
+        max_evaluations: int = 200,
+        fallback: bool = False,
+        verbose: bool = False,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.num_features = num_features
+        self.method = method
+        self.block_size = block_size
+        self.num_neighbors = num_neighbors
+        self.strategy = strategy
+        self.time_limit = time_limit
+        self.max_evaluations = max_evaluations
+        self.fallback = fallback
+        self.verbose = verbose
+        self.random_state = random_state
+
+    @property
+    def log_marginal_likelihood_value_(self) -> float:
+        """The log evidence of the training data."""
+        check_is_fitted(self)
+        with torch.no_grad():
+            return float(self.model_.log_marginal_likelihood())
+
+    def _inputs(self, X: ArrayLike) -> Tensor:
+        """New inputs, checked and standardized."""
+        check_is_fitted(self)
+        numbers = self._validated(X, is_first=False, dtype=np.float64, order="C")
+        return torch.from_numpy(self.x_scaler_.transform(numbers))
+
+    def _validated(self, X: Any, y: Any = "no_validation", *, is_first: bool, **options: Any) -> Any:
+        """What :func:`validated` returns, of the numbers that an encoder makes of a data frame with other cells."""
+        X = as_pandas(X)
+        encoder = (TableEncoder(most_levels(len(X))) if is_table(X) else None) if is_first else self.encoder_
+        if encoder is None:
+            checked = validated(self, X, y, reset=is_first, **options)
+        else:
+            numbers = encoder.fit_transform(X, y) if is_first else encoder.transform(X)
+            validate_data(self, X, reset=is_first, skip_check_array=True)
+            checked = validated(BaseEstimator(), numbers, y, **options)
+        self.encoder_ = encoder
+        return checked
+
+    def _with_levels(self, kernel: str | Kernel, num_columns: int) -> str | Kernel:
+        """The kernel of so many inputs, with random effects where a data frame has text of levels."""
+        groups = [] if self.encoder_ is None else self.encoder_.encoding_.levels
+        return kernel_of_levels(kernel, num_columns, groups)
+
+    @property
+    def _has_marks(self) -> bool:
+        """Whether a data frame has text of many values, or many gaps."""
+        return self.encoder_ is not None and not self.encoder_.encoding_.is_plain
+
+    @property
+    def _deadline(self) -> Deadline:
+        """When a fit that begins now is to have ended; a ValueError for bad flags."""
+        for name in ("fallback", "verbose"):
+            checks.flag(name, getattr(self, name))
+        if self.time_limit is None:
+            return NEVER
+        return Deadline.after(checks.positive("time_limit", self.time_limit, "choose a number of seconds"))
+
+    @property
+    def _method(self) -> str:
+        """Landmarks, unless another method is given, or the kernel has exact features."""
+        if self.method != "auto":
+            return self.method
+        return "linear" if isinstance(self.kernel, str) and self.kernel == "linear" else "landmarks"
+
+    @property
+    def _usual_width(self) -> int:
+        """The number of features that is given, or that models with blocks usually have."""
+        if isinstance(self.num_features, str):
+            return USUAL_WIDTH
+        return checks.positive_integer("num_features", self.num_features)
+
+    def _completed(self, proposed: ModelSize, num_rows: int, parts: Parts) -> ModelSize:
+        """A size with what the user has set, and without what the model cannot have."""
+        num_features, block_size = proposed.num_features, proposed.block_size
+        if self.num_features != "auto":
+            num_features = checks.positive_integer("num_features", self.num_features)
+            block_size = DEFAULT_BLOCK_SIZE if block_size is None else block_size
+        is_landmarks = self._method == "landmarks"
+        num_features = min(num_features, num_rows) if is_landmarks else num_features + num_features % 2
+        if not (is_landmarks and parts.can_have_blocks(num_features) and num_features < num_rows):
+            block_size = None
+        if self.block_size is None or isinstance(self.block_size, int):
+            block_size = self.block_size
+        elif self.block_size != "auto":
+            raise ValueError(
+                f'expected "auto", None or a number of rows for block_size, got {self.block_size!r}; choose one'
+            )
+        neighbors = self.num_neighbors
+        if isinstance(neighbors, str):
+            if neighbors != "auto":
+                raise ValueError(f'expected "auto", None or a number for num_neighbors, got {neighbors!r}; choose one')
+            neighbors = proposed.num_neighbors
+        return ModelSize(num_features, block_size, neighbors)
