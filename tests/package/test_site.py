@@ -140,8 +140,8 @@ def test_records_are_the_innermost_values():
 def test_tutorials_become_notebooks_that_say_how_they_were_run():
     for script in tutorial_pages.scripts():
         notebook = tutorial_pages.read(script.read_text(encoding="utf-8"))
-        assert "remove-cell" in notebook.cells[0].metadata.tags
-        assert notebook.cells[1].source.startswith(f"# {tutorial_pages.title(script)}\n\n*Run ")
+        assert notebook.cells[0].source.startswith(f"# {tutorial_pages.title(script)}\n\n*Outputs ")
+        assert any(cell.get("outputs") for cell in notebook.cells)
         assert len(tutorial_pages.question(script)) > 10
 
 
