@@ -42,6 +42,7 @@ myst_enable_extensions = ["dollarmath"]
 myst_heading_anchors = 3
 nb_custom_formats = {".py": "tutorial_pages.read"}
 nb_execution_mode = "off"
+nb_mime_priority_overrides = [("dummy", "image/png", 1)]  # figures, where only links are checked
 
 html_theme = "furo"
 html_title = "rfgp"
