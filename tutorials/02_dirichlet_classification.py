@@ -247,11 +247,10 @@ figure.savefig("dirichlet_calibration.png")
 # What the three figures say:
 #
 # - The most certain digits are plain ones, and the least certain look like several classes at once. When the model is
-#   wrong, the true class is mostly its second choice (9 of 13 errors). Not always: it takes three 4s for an 8 or a 9,
-#   and gives one 9, which is not shown, a chance of one in a thousand.
+#   wrong, the true class is mostly its second choice. Not always: it takes 4s for an 8 or a 9.
 # - The bars on the left (95 % intervals, with the number of digits below) reach the diagonal. That is good news, but
-#   weak news: only 57 of the 897 digits have a confidence below 0.95, and a dozen points cannot tell 0.6 from 0.7. Of
-#   the 840 others not one is wrong.
+#   weak news: only 58 of the 897 digits have a confidence below 0.95, and a dozen points cannot tell 0.6 from 0.7. Of
+#   the 839 others not one is wrong.
 # - The right panel is the useful one. The model makes 13 errors. If a person takes the least certain five in a hundred,
 #   none of the errors is left. In random order one would have to take them all.
 #
@@ -333,7 +332,7 @@ for name, values in said.items():
         print(f"  {when:>6}: mean negative log likelihood {mnll:.3f}, calibration error {ece:.3f}")
 
 # %% [markdown]
-# The landmarks alone are too modest: they are right more often than they say, and a temperature of one half brings them
+# The landmarks alone are too modest: they are right more often than they say, and a temperature of 0.4 brings them
 # close. It cannot bring them the turns that they do not see. With blocks the temperature is near one, and there is
 # nothing left to correct. **Let the model follow the data first, and calibrate afterwards.**
 #

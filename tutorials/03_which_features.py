@@ -93,7 +93,7 @@ figure.savefig("which_features.png")
 
 # %% [markdown]
 # Lines are predictions, dots are one draw of the features, measured on inputs that the prediction has not seen. On the
-# left Maclaurin features need far fewer columns than Fourier features. At half the lengthscale their lead is below a
+# left Maclaurin features need far fewer columns than Fourier features. At half the lengthscale their lead is at most a
 # factor of two. At a fifth nothing works with hundreds of features: the kernel matrix is nearly diagonal, of full rank,
 # and a matrix of low rank cannot be close to it. Maclaurin features then vanish, for an error of one; Fourier features
 # are worse than nothing. **A prediction that says "no" is worth as much as one that says "which".** There the honest

@@ -204,15 +204,15 @@ left.legend(frameon=False)
 figure.savefig("hundred_experiments.png")
 
 # %% [markdown]
-# On one core of a busy server, in 40 seconds of a processor, the weight-space model came to 1,200 measurements, the
-# exact one to 400. The recipes that they would then choose were 0.24 and 0.13 below the best possible one (two
-# starts), against 0.27 and 0.24. Measurement for measurement neither is ahead: at 400, our model stood at 0.42 and
+# On one core of a busy server, in 40 seconds of a processor, the weight-space model came to 800 measurements, the
+# exact one to 300. The recipes that they would then choose were 0.31 and 0.13 below the best possible one (two
+# starts), against 0.43 and 0.40. Measurement for measurement neither is ahead: at 300, our model stood at 0.54 and
 # 0.24. Two starts tell little about that, and the noise of 0.2 hides which of the good recipes is the best; the
 # number of plates is the solid part.
 #
-# What costs the exact model the race is not its Cholesky factor, with 400 rows a trifle, but a hundred of its draws
-# at 100,000 candidates: some 15 seconds a plate, where ours take two. With few candidates, and fewer measurements
-# than features, take `SingleTaskGP`: then it is cheaper, and has no error of features.
+# What costs the exact model the race is not its Cholesky factor, with 300 rows a trifle, but a hundred of its draws
+# at 100,000 candidates: some 25 seconds a plate, where ours take 3.5. With few candidates, and fewer
+# measurements than features, take `SingleTaskGP`: then it is cheaper, and has no error of features.
 #
 # ## With a few measurements left
 #
@@ -241,6 +241,6 @@ for name, part in (("WeightSpaceModel", ours), ("SingleTaskGP", exact)):
     )
 
 # %% [markdown]
-# With 1,500 measurements, learning the parameters took 7 seconds against 19, and the step 1.5 against 2.1; both models
+# With 1,500 measurements, learning the parameters took 12 seconds against 30, and the step 2.3 against 2.5; both models
 # proposed points of about the same worth. The exact model's share grows with the cube of the measurements from here on,
 # and ours in proportion to them.

@@ -182,5 +182,5 @@ figure.savefig("wind_probability.png")
 # ## What it costs
 #
 # A point costs its features and two products, one with the weights and one with a square matrix, which serves both
-# components. With 512 features that is a few microseconds on one core, and memory does not depend on the
+# components. With 512 features that is tens of microseconds on one core, and memory does not depend on the
 # size of the map. Where the error bars are not needed, `variance=False` leaves the larger product out.

@@ -94,8 +94,8 @@ with torch.no_grad():
 #   scale and mean learned on the way. What breaks gets rougher, so most members have shorter lengthscales. The other
 #   four keep the parameters of the first hours, whatever rows they forget.
 # - **A bank on a grid**: the same members with equispaced frequencies in place of random ones. Sums of their cosines
-#   and sines contain no lengthscale, so that nine members have one set of sums, and are solved at once. The grid is
-#   chosen for the box of all flows and for the shortest lengthscale that may come.
+#   and sines contain no lengthscale, so that nine members have one set of sums. The grid is chosen for the box of all
+#   flows and for the shortest lengthscale that may come.
 
 # %%
 rows = first  # that are remembered
@@ -182,9 +182,9 @@ fig.savefig("stream_losses.png")
 # oldest rows fade and never leave. When the bearing breaks, neither is enough: their rows are new, but their
 # lengthscale is old. The bank sees the evidence of shorter lengthscales rise, and has moved within two hours. It
 # follows with the delay of its window, and its learned noise says so: error bars are wider than those of the meter
-# alone. The bank on the grid has the same score at a fifth of the time, which is why it can afford many lengthscales.
-# Where inputs are more than three there is no grid: there a bank has random features, with members far apart, or
-# one window whose parameters are learned anew now and then.
+# alone. The bank on the grid has the same score, and takes as long: its members share sums, and each is solved alone.
+# Where inputs are more than three there is no grid: there a bank has random features, with members far apart, or one
+# window whose parameters are learned anew now and then.
 #
 # ## What they believe in the end
 

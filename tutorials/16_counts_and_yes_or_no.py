@@ -176,9 +176,9 @@ tasks = gpytorch.kernels.MultitaskKernel(gpytorch.kernels.RBFKernel(ard_num_dims
 tasks = rfgp.approximate(tasks, 32 if SHORT else 64, input_dim=2, method="fourier_orthogonal", seed=0)
 means = gpytorch.means.MultitaskMean(gpytorch.means.ConstantMean(), 3)
 together = LaplaceGP(tasks, NegativeBinomialLikelihood(), means)
-print(rfgp.fit(together, x[train], seen, **effort))
 alone = LaplaceGP(features(), NegativeBinomialLikelihood(), gpytorch.means.ConstantMean())
 rfgp.fit(alone, x[train][~morning], bridges[~morning, 2], **effort)
+print(rfgp.fit(together, x[train], seen, **effort))
 
 # %% [markdown]
 # Both models predict the third bridge, and are judged by what its counter would have counted in the morning.

@@ -64,9 +64,10 @@ mean, half = center + unit * found.mean, unit * half
 inside = ((score[own] - mean).abs() <= half).double().mean()
 print(f"left out: RMSE {(score[own] - mean).square().mean().sqrt():.1f}, {inside:.1%} inside of {LEVEL:.0%} intervals")
 
-fig, (left, right) = plt.subplots(1, 2, figsize=(9, 4), layout="constrained")
-plots.predictions(score[own], mean, mean - half, mean + half, name="progression", unit="score", ax=left)
-left.set_title("each patient, predicted by the others")
+figure, ax = plt.subplots(figsize=(5.6, 4.2), layout="constrained")
+plots.predictions(score[own], mean, mean - half, mean + half, name="progression", unit="score", ax=ax)
+ax.set_title("each patient, predicted by the others")
+plt.show()
 
 # %% [markdown]
 # The scatter is wide: ten measurements determine only part of the progression. The intervals show this. High scores
@@ -122,8 +123,9 @@ for name, values in shares.items():
     print(f"{name:16s} {values[-1]:.1%} inside at {levels[-1]:.0%}, mean width {widths[name]:.0f}")
 
 errors = {name: [math.sqrt(s * (1 - s) / len(aside)) for s in values] for name, values in shares.items()}
-plots.coverage_by_level(levels, shares, errors=errors, ax=right)
-right.set_title("142 new patients, noise set too small")
+figure, ax = plt.subplots(figsize=(5.6, 4.2), layout="constrained")
+plots.coverage_by_level(levels, shares, errors=errors, ax=ax)
+ax.set_title("142 new patients, noise set too small")
 plt.show()
 
 # %% [markdown]

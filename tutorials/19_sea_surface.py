@@ -1,5 +1,5 @@
 # %% [markdown]
-# # A million measurements of the sea surface, two seconds
+# # A million measurements of the sea surface, in seconds
 #
 # A satellite looks down on two stripes of the ocean, each 50 km wide, and measures how high the water stands: one
 # number every 2 km, along and across, each wrong by some centimeters. In six days that makes a million numbers of a
@@ -113,7 +113,7 @@ x, y = measured(height, TRACKS * DAYS, seed=0)
 print(f"{len(x):,} measurements, from {y.min():.0f} to {y.max():.0f} cm")
 
 # %% [markdown]
-# ## The model, and its two seconds
+# ## The model, and its seconds
 #
 # `method="fourier_grid"` is all that differs from other features. It wants to see the inputs, because frequencies are
 # spaced for the box in which these lie. `rfgp.fit` first learns from 500 rows which frequencies it will need, and

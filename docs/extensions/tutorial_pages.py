@@ -1,33 +1,20 @@
-"""The tutorials: percent scripts of the folder ``tutorials``, run at the build and shown with their figures."""
+"""The tutorials: percent scripts of the folder ``tutorials``, shown with the outputs that are stored beside them."""
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jupytext
+import tutorial_outputs
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell
+from sphinx.util.logging import getLogger
+from tutorial_outputs import scripts
 
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
-
-SCRIPTS = Path(__file__).parents[2] / "tutorials"
-SHORT = os.environ.get("RFGP_SHORT") == "1"
-LENGTH = "in its short mode: figures and numbers are those of tiny sizes" if SHORT else "in full"
-PREPARATION = f"""
-%config InlineBackend.figure_formats = ["retina"]
-import os
-os.environ["RFGP_SHORT"] = "{int(SHORT)}"
-"""
-
-
-def scripts() -> list[Path]:
-    """All tutorials, in the order of their numbers."""
-    return sorted(SCRIPTS.glob("[0-9]*.py"))
 
 
 def title(script: Path) -> str:
@@ -44,21 +31,33 @@ def question(script: Path) -> str:
 
 
 def read(text: str) -> NotebookNode:
-    """A notebook of a script, with figures for sharp screens and a line that says how it was run."""
+    """A notebook of a script with the outputs of its last run, and a line that says what that was."""
     notebook = jupytext.reads(text, fmt="py:percent")
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "ipython3"}
-    hidden = new_code_cell(PREPARATION, metadata={"tags": ["remove-cell"]})
+    script = next(path for path in scripts() if path.read_text(encoding="utf-8") == text)
+    made = tutorial_outputs.stored(script)
+    if made is None:
+        getLogger(__name__).warning("the code of %s has changed since it was run: use `make tutorials`", script.name)
+        return notebook
+    for cell, ran in zip([cell for cell in notebook.cells if cell.cell_type == "code"], made.cells, strict=True):
+        cell.outputs = ran.outputs
     first, _, rest = notebook.cells[0].source.partition("\n")
-    note = f"{first}\n\n*Run {LENGTH}, with every figure and number that the code below gives.*\n{rest}"
-    notebook.cells = [hidden, new_markdown_cell(note), *notebook.cells[1:]]
+    notebook.cells[0].source = f"{first}\n\n*{origin(made)}*\n{rest}"
     return notebook
+
+
+def origin(made: NotebookNode) -> str:
+    """What run the outputs of a tutorial are from."""
+    run = made.metadata["run"]
+    where = f"on one core of {run['processor']}, at commit {run['commit'][:8]}"
+    return f"Outputs of a full run: {run['seconds']} s {where}."
 
 
 def index() -> str:
     """The page that lists the tutorials."""
     text = "Tutorials\n=========\n\nNumbered scripts to read and run: ``python tutorials/01_drop_in_regression.py``. "
-    text += "Every page here is one of them, with its figures.\n\n.. list-table::\n   :widths: auto\n\n"
+    text += "Every page here is one of them, with what it prints and draws.\n\n.. list-table::\n   :widths: auto\n\n"
     text += "".join(f"   * - :doc:`{path.stem}`\n     - {question(path)}\n" for path in scripts())
     return text + "\n.. toctree::\n   :hidden:\n\n" + "".join(f"   {path.stem}\n" for path in scripts())
 
@@ -73,7 +72,8 @@ def generate(app: Sphinx) -> None:
             path.unlink()
     for path in scripts():
         copied = folder / path.name
-        if not copied.exists() or copied.read_bytes() != path.read_bytes():
+        made = [file.stat().st_mtime for file in (path, tutorial_outputs.place(path)) if file.exists()]
+        if not copied.exists() or copied.stat().st_mtime < max(made):
             shutil.copyfile(path, copied)
     (folder / "index.rst").write_text(index(), encoding="utf-8")
 

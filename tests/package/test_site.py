@@ -109,6 +109,51 @@ def test_every_page_is_in_the_contents():
     assert listed == (single - {"index"}) | {"reference/index", "tutorials/index"}
 
 
+SEARCHES = {  # what users type, and the page that is to come first: a main entry of the index with no longer a phrase
+    "multi output": "many_outputs",
+    "multi-output": "many_outputs",
+    "multitask": "many_outputs",
+    "gradients": "many_outputs",
+    "sobol": "sensitivity",
+    "sensitivity analysis": "sensitivity",
+    "gpu": "devices",
+    "cuda": "devices",
+    "class imbalance": "estimators",
+    "confidence interval": "estimators",
+    "prediction intervals": "estimators",
+    "scikit-learn": "estimators",
+    "missing values": "tables",
+    "missing targets": "missing_outputs",
+    "counts": "likelihoods",
+    "poisson": "likelihoods",
+    "classification": "dirichlet",
+    "kl divergence": "checking",
+    "calibration": "checking",
+    "large dataset": "big_tables",
+    "big data": "big_tables",
+    "cross-validation": "leave_out",
+    "online learning": "streams",
+    "outliers": "heteroscedastic",
+    "bayesian optimization": "botorch",
+    "uncertainty quantification": "uncertainty_studies",
+    "inducing points": "choosing_features",
+    "minibatches": "variational",
+}
+
+
+@pytest.mark.parametrize(("query", "page"), SEARCHES.items())
+def test_a_search_finds_the_page_that_users_want_first(query, page):
+    found = {
+        name: 100 * len(query) / len(entry)
+        for name in NAMES
+        if (DOCS / f"{name}.rst").exists()
+        for line in re.findall(r"^\.\. index:: (.*)$", (DOCS / f"{name}.rst").read_text(encoding="utf-8"), re.M)
+        for entry in re.findall("! ([^,]+)", line.lower())
+        if query in entry and 2 * len(query) >= len(entry)
+    }
+    assert found and max(found, key=found.get) == page
+
+
 def test_the_index_for_language_models_names_everything():
     text = llms_index.index()
     lines = text.splitlines()
@@ -140,8 +185,8 @@ def test_records_are_the_innermost_values():
 def test_tutorials_become_notebooks_that_say_how_they_were_run():
     for script in tutorial_pages.scripts():
         notebook = tutorial_pages.read(script.read_text(encoding="utf-8"))
-        assert "remove-cell" in notebook.cells[0].metadata.tags
-        assert notebook.cells[1].source.startswith(f"# {tutorial_pages.title(script)}\n\n*Run ")
+        assert notebook.cells[0].source.startswith(f"# {tutorial_pages.title(script)}\n\n*Outputs ")
+        assert any(cell.get("outputs") for cell in notebook.cells)
         assert len(tutorial_pages.question(script)) > 10
 
 
