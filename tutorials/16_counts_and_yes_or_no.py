@@ -24,6 +24,7 @@ import rfgp
 from rfgp import diagnostics
 from rfgp.likelihoods import HeteroscedasticSoftmaxLikelihood, NegativeBinomialLikelihood, PoissonLikelihood
 from rfgp.models import HeteroscedasticGP, LaplaceGP, WeightSpaceVariationalGP
+from rfgp.sklearn import RandomFeatureGPCountRegressor
 from rfgp.study import plots
 
 SHORT = os.environ.get("RFGP_SHORT") == "1"  # tiny sizes, for a quick check that everything runs
@@ -153,6 +154,30 @@ fig.savefig("counts.png")
 # to know, takes luck for signal, and is so sure of it that its score is the worst of the three. Real counts nearly
 # always have luck in them. The negative binomial model has learned how much, and stays close to the diagonal, a little
 # below it at the high levels.
+#
+# ## From a table, with exposures
+#
+# Now suppose that nobody counted by the hour: a student sat on the bridge for a quarter of an hour one day, and for
+# four hours another day. How long a row has counted is its *exposure*, and its mean is the rate times the exposure.
+# `RandomFeatureGPCountRegressor` is the negative binomial model as an estimator of scikit-learn. It chooses the kernel,
+# the number of features and whether there is luck at all.
+
+# %%
+random = torch.Generator().manual_seed(1)
+watched = 0.25 + 3.75 * torch.rand(len(x), generator=random)
+counted = torch.poisson(watched * rate(x) * luck, generator=random)
+student = RandomFeatureGPCountRegressor(random_state=0, max_evaluations=effort["max_evaluations"])
+student.fit(x[train].numpy(), counted[train].numpy(), exposure=watched[train].numpy())
+asked = {"X": x[test].numpy(), "exposure": watched[test].numpy()}
+low, high = student.predict_interval(level=0.9, **asked).T
+inside = ((low <= counted[test].numpy()) & (counted[test].numpy() <= high)).mean()
+print(f"90 % intervals cover {inside:.0%} of the new counts")
+print(f"the inputs explain {student.score(y=counted[test].numpy(), **asked):.0%} of the deviance")
+print(f"learned luck: standard deviation {student.dispersion_**0.5:.2f}")
+
+# %% [markdown]
+# Without `exposure` its predictions are rates by the hour, which can be compared although no two rows counted equally
+# long.
 #
 # ## Three bridges, one broken counter
 #
