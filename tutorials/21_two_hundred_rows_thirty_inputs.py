@@ -324,7 +324,7 @@ ax.axhline(0.95, color=INK, linestyle="--", linewidth=1.0)
 ax.vlines(tables, *by_table.T, color="#BBBBBB", linewidth=1.5)
 for name, values, color, marker in zip((ONE, MANY), by_table.T, (ORANGE, BLUE), "so", strict=True):
     ax.plot(tables, values, marker, color=color, label=name, markersize=6)
-ax.set(xlabel="table", ylabel="share of new lakes covered", xticks=tables, ylim=(0.7, 1.01))
+ax.set(xlabel="table", ylabel="share of new lakes covered", xticks=tables, ylim=(0.6, 1.01))
 ax.legend(frameon=False, ncols=2, loc="lower right")
 figure.savefig("lakes_tables.png")
 
