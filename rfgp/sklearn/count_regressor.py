@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from gpytorch.kernels import Kernel
 from linear_operator.operators import DiagLinearOperator
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import mean_poisson_deviance
 from sklearn.utils import check_random_state
@@ -26,12 +26,15 @@ from .counts import LIKELIHOODS, CountOptions, CountRows, count_parts, fitted_mo
 from .kernels import scaled_kernel
 from .model_size import default_size
 from .phases import phases
+from .row_weights import row_weights
 from .scaling import input_scaler, num_lengthscales
 from .table_estimator import TableEstimator
 
 _CHUNK = 4096
 _PHASES = ("parameters", "all rows")
 _TARGET_CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
+_LARGE = 1e15
+"""Draws of counts of larger means are normal."""
 _NO_EVENT = 0.5
 """The number of events that stands for none, where the rate has to be positive."""
 
@@ -206,7 +209,7 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
     ) -> Floats:
         """Draws of new counts at inputs (N, d), whose rates are correlated between rows: (N, S)."""
         x, n_samples = self._inputs(X), checks.positive_integer("n_samples", n_samples)
-        random, exposures = check_random_state(random_state), _exposures(exposure, len(x))
+        random, exposures = check_random_state(random_state), _exposures(exposure, np.ones(len(x), dtype=bool))
         with torch.no_grad():
             latent = self.model_.posterior(x)
             values, vectors = torch.linalg.eigh(latent.covariance_matrix)
@@ -215,30 +218,43 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
         means, dispersion = (exposures * self.rate_)[:, None] * np.exp(log_rates), self.dispersion_
         if dispersion > 0.0:
             means = means * random.gamma(1.0 / dispersion, dispersion, size=means.shape)
-        found: Floats = random.poisson(means).astype(np.float64)
+        found: Floats = random.poisson(np.minimum(means, _LARGE)).astype(np.float64)
+        large = means > _LARGE
+        found[large] = np.round(random.normal(means[large], np.sqrt(means[large])))
         return found
 
-    def score(self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None) -> float:
+    def score(
+        self,
+        X: ArrayLike,
+        y: ArrayLike,
+        exposure: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> float:
         r"""The share D2 of the Poisson deviance that the inputs explain: one at best, zero for one rate of all rows.
 
         .. math:: D^2 = 1 - \frac{\mathrm{dev}(y, \hat y)}{\mathrm{dev}(y, e\, \sum_i y_i / \sum_i e_i)}
 
         Without ``exposure`` it is that of :class:`sklearn.linear_model.PoissonRegressor`.
+
+        :param sample_weight: how much rows count, (N,), also in the one rate; default: equally.
         """
-        predicted = self.predict(X, exposure)
-        counts, exposures = _counts(y, len(predicted)), _exposures(exposure, len(predicted))
+        rates = self.predict(X)
+        counts, weights = _counts(y, len(rates)), row_weights(sample_weight, rates)
         known = ~np.isnan(counts)
-        counts, exposures = counts[known], exposures[known]
-        if not counts.any():
+        exposures, weights = _exposures(exposure, known), np.ones(len(rates)) if weights is None else weights
+        predicted, counts, weights = rates[known] * exposures, counts[known], weights[known]
+        if not (weights * counts).any():
             return 0.0
-        of_one_rate = exposures * counts.sum() / exposures.sum()
-        own, constant = (mean_poisson_deviance(counts, means) for means in (predicted[known], of_one_rate))
+        of_one_rate = exposures * (weights * counts).sum() / (weights * exposures).sum()
+        own, constant = (
+            mean_poisson_deviance(counts, means, sample_weight=weights) for means in (predicted, of_one_rate)
+        )
         return float(1.0 - own / constant) if constant > 0.0 else 0.0
 
     def _log_moments(self, X: ArrayLike, exposure: Any) -> tuple[Floats, Floats]:
         """Means and variances (N,) of the logarithms of expected counts."""
         x = self._inputs(X)
-        exposures = _exposures(exposure, len(x))
+        exposures = _exposures(exposure, np.ones(len(x), dtype=bool))
         with torch.no_grad():
             latent = [self.model_.posterior(rows) for rows in x.split(_CHUNK)]
             mean, variance = torch.cat([f.mean for f in latent]), torch.cat([f.variance for f in latent])
@@ -259,11 +275,11 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
         inputs, targets = self._validated(
             X, y, is_first=True, validate_separately=({"dtype": np.float64, "order": "C"}, _TARGET_CHECKS)
         )
-        counts, exposures = _counts(targets, len(inputs)), _exposures(exposure, len(inputs))
+        counts = _counts(targets, len(inputs))
         known = ~np.isnan(counts)
         if not known.any():
             raise ValueError("expected known counts in y, got missing ones alone; pass some")
-        return inputs[known], counts[known], exposures[known]
+        return inputs[known], counts[known], _exposures(exposure, known)
 
 
 def _counts(y: Any, num_rows: int) -> Floats:
@@ -282,15 +298,18 @@ def _counts(y: Any, num_rows: int) -> Floats:
     return counts
 
 
-def _exposures(exposure: Any, num_rows: int) -> Floats:
-    """Positive exposures (N,), ones by default."""
+def _exposures(exposure: Any, known: NDArray[np.bool_]) -> Floats:
+    """Positive exposures (M,) of the known ones of N rows, ones by default."""
     if exposure is None:
-        return np.ones(num_rows)
+        return np.ones(int(known.sum()))
     if isinstance(exposure, numbers.Real):
-        exposure = np.full(num_rows, exposure)
+        exposure = np.full(len(known), exposure)
     check_masks(exposure, "exposure")
-    found: Floats = check_array(exposure, dtype=np.float64, ensure_2d=False, copy=True, input_name="exposure")
-    if found.shape != (num_rows,):
-        raise ValueError(f"expected exposure of shape {(num_rows,)}, got {found.shape}; pass one for each row")
+    found: Floats = check_array(
+        exposure, dtype=np.float64, ensure_2d=False, ensure_all_finite=False, input_name="exposure"
+    )
+    if found.shape != known.shape:
+        raise ValueError(f"expected exposure of shape {known.shape}, got {found.shape}; pass one for each row")
+    found = check_array(found[known], dtype=np.float64, ensure_2d=False, input_name="exposure")
     checked_exposure(torch.from_numpy(found))
     return found

@@ -12,6 +12,8 @@ from sklearn.base import clone
 from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import d2_tweedie_score, mean_poisson_deviance
 from sklearn.model_selection import KFold, cross_val_predict, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 import rfgp
 from rfgp.likelihoods import NegativeBinomialLikelihood, PoissonLikelihood
@@ -170,6 +172,19 @@ def test_scores_are_the_deviance_that_is_explained():
     fitted = model().fit(x, y)
     assert fitted.score(x, y) == pytest.approx(d2_tweedie_score(y, fitted.predict(x), power=1))
     assert model().fit(x, 0 * y).score(x, 0 * y) == 0.0
+    twice = np.concatenate([x, x[:30]]), np.concatenate([y, y[:30]])
+    weights = np.r_[np.full(30, 2.0), np.ones(70)]
+    assert fitted.score(x, y, sample_weight=weights) == pytest.approx(fitted.score(*twice))
+
+
+def test_large_counts_whose_densities_have_rounding_are_fitted():
+    """Terms of the log density of counts around 1e9 cancel, and hide the last gain of Newton's method."""
+    random = np.random.default_rng(0)
+    x = random.uniform(0.0, 6.0, (40, 1))
+    y = [random.poisson(scale * np.exp(np.sin(x[:, 0]))) for scale in (1e6, 1e9)][1]
+    fitted = RandomFeatureGPCountRegressor("rbf", random_state=0, max_evaluations=30).fit(x, y)
+    assert fitted.score(x, y) > 0.999
+    assert abs(fitted.sample_y(x[:1], 2000, exposure=[1e12]).mean() / (1e12 * fitted.predict(x[:1])[0]) - 1.0) < 1e-3
 
 
 def test_exposures_are_routed():
@@ -179,6 +194,8 @@ def test_exposures_are_routed():
         folds = KFold(2)
         scores = cross_val_score(routed, x, y, cv=folds, params={"exposure": exposure})
         predicted = cross_val_predict(routed, x, y, cv=folds, params={"exposure": exposure})
+        piped = make_pipeline(FunctionTransformer(), routed).fit(x, y, exposure=exposure)
+        assert piped.score(x, y, exposure=exposure) == piped[-1].score(x, y, exposure)
     for score, (train, test) in zip(scores, folds.split(x), strict=True):
         fitted = clone(routed).fit(x[train], y[train], exposure[train])
         assert score == pytest.approx(fitted.score(x[test], y[test], exposure[test]))
@@ -209,7 +226,9 @@ def test_frames_and_missing_counts():
     gaps[::5] = np.nan
     there = ~np.isnan(gaps)
     known = model(max_evaluations=5).fit(x[there], y[there], exposure[there])
-    np.testing.assert_array_equal(model(max_evaluations=5).fit(x, gaps, exposure).predict(x), known.predict(x))
+    found = model(max_evaluations=5).fit(x, gaps, np.where(there, exposure, np.nan))
+    np.testing.assert_array_equal(found.predict(x), known.predict(x))
+    assert found.score(x, gaps, np.where(there, exposure, 0.0)) == known.score(x[there], y[there], exposure[there])
     np.testing.assert_array_equal(np.isnan(known.log_density(x, gaps, exposure)), ~there)
 
 

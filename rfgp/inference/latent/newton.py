@@ -20,6 +20,7 @@ _LAST_DECREMENT = 1e-10
 _SUFFICIENT = 1e-4
 _SMALLEST_STEP = 1e-10
 _ROUNDING = 1e-13
+_HIDDEN = 1e-4
 
 
 class Point(NamedTuple):
@@ -68,14 +69,20 @@ class NewtonSearch(abc.ABC):
             decrement = float((direction * point.gradient).sum())
             if decrement <= _LAST_DECREMENT:
                 return point.weights + direction
-            point = self._ascent(point, direction, decrement)
+            after = self._ascent(point, direction, decrement)
+            if after is None:
+                return point.weights + direction
+            point = after
         raise ValueError(
             f"expected Newton's method to converge in {MAX_ITERATIONS} steps, got one that still gains "
             f"{decrement / 2.0:.3g} nats; rescale the data, or change the parameters of the likelihood"
         )
 
-    def _ascent(self, start: Point, direction: Tensor, decrement: float) -> Point:
-        """The point after a step that gains enough, which is shortened until it does."""
+    def _ascent(self, start: Point, direction: Tensor, decrement: float) -> Point | None:
+        """The point after a step that gains enough, which is shortened until it does.
+
+        None where there is so little to gain that rounding hides it: terms of the log density of large counts cancel.
+        """
         step = 1.0
         while step > _SMALLEST_STEP:
             point = self.point(start.weights + step * direction)
@@ -85,6 +92,8 @@ class NewtonSearch(abc.ABC):
             slope = step * decrement
             best = 0.5 * slope / (slope - gain) if math.isfinite(gain) else 0.1  # of the parabola through both
             step *= min(max(best, 0.1), 0.5)
+        if decrement <= _HIDDEN:
+            return None
         raise ValueError(
             "expected a log posterior that rises along its gradient, got none; the likelihood is not smooth enough, or "
             "its values overflow: rescale the targets"

@@ -74,6 +74,11 @@ def _joined(inputs: dict[str, Any], correlations: dict[str, dict[str, float]]) -
                     f"expected pairs of {', '.join(names)} in [correlations], got {first!r} and {second!r}; name inputs"
                 )
             i, j = names.index(first), names.index(second)
+            if matrix[i, j] not in (0.0, value):
+                raise ValueError(
+                    f"expected one correlation of {first!r} and {second!r}, got {matrix[i, j]:g} and {value:g}; "
+                    "leave one of them out"
+                )
             matrix[i, j] = matrix[j, i] = value
     return GaussianCopula(inputs, matrix)
 

@@ -423,6 +423,8 @@ def test_correlations_of_a_file_join_inputs(tmp_path):
             found(wrong)
     with pytest.raises(ValueError, match=r"expected numbers by pairs of inputs in \[correlations\]"):
         found("modulus = 0.5")
+    with pytest.raises(ValueError, match=r"one correlation of 'width' and 'modulus', got 0\.5 and 0\.6"):
+        found("modulus = {width = 0.5}\nwidth = {modulus = 0.6}")
     with pytest.raises(ValueError, match="expected a positive definite correlation"):
         found("modulus = {width = 1.0}")
 
