@@ -9,7 +9,12 @@ from torch import Tensor
 def has_values() -> bool:
     """Whether tensors have values: not while PyTorch compiles, traces or transforms a function by ``torch.func``."""
     is_recorded = torch.compiler.is_compiling() or torch.jit.is_tracing()
-    return not is_recorded and torch._C._functorch.peek_interpreter_stack() is None
+    return not is_recorded and not is_transformed()
+
+
+def is_transformed() -> bool:
+    """Whether ``torch.func`` transforms a function: tensors that are made then are of no use after it."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
 
 
 def is_exporting() -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from .._support.torch_names import is_transformed
 from ..inference.sums.recomputation import made_once
 
 
@@ -20,10 +21,13 @@ class KeptValue:
         """The value, computed anew where a tensor has changed, or gradients run back to one."""
         if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
             return made_once(self, compute)
-        if self._known is None or not _are_same(self._known[0], tensors):
-            with torch.inference_mode(False), torch.no_grad():
-                self._known = [tensor.clone() for tensor in tensors], compute()
-        return self._known[1]
+        if self._known is not None and _are_same(self._known[0], tensors):
+            return self._known[1]
+        with torch.inference_mode(False), torch.no_grad():
+            found = [tensor.clone() for tensor in tensors], compute()
+        if not is_transformed():
+            self._known = found
+        return found[1]
 
     def __reduce__(self) -> tuple[type[KeptValue], tuple[()]]:
         return KeptValue, ()

@@ -1,5 +1,7 @@
 """Posteriors, drawn functions and kernels under torch.func, the tracer and the compiler of PyTorch."""
 
+import copy
+
 import gpytorch
 import pytest
 import torch
@@ -98,6 +100,16 @@ def test_vmap_over_points(name):
     function, x = FUNCTIONS[name](), regression_rows(6, seed=3)[0]
     alone = torch.func.vmap(lambda point: function(point.unsqueeze(0)))(x).squeeze(1)
     close(alone, function(x))
+
+
+def test_a_model_that_predicts_first_inside_a_transform_can_be_copied():
+    x, y = regression_rows(60)
+    model = rfgp.WeightSpaceGP(kernel(), GaussianLikelihood()).condition(x, y).requires_grad_(False)
+    slopes = torch.func.vmap(torch.func.jacrev(lambda point: model.posterior(point.unsqueeze(0)).mean.squeeze(0)))
+    found, copied = slopes(x[:4]), copy.deepcopy(model)
+    assert bool(found.isfinite().all())
+    close(copied.posterior(x[:4]).variance, model.posterior(x[:4]).variance)
+    close(model.point_predictor()(x[:4]).mean.squeeze(-1), copied.posterior(x[:4]).mean)
 
 
 class TrueModel(ExactModel):

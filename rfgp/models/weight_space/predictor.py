@@ -13,6 +13,7 @@ from gpytorch.means import Mean
 from torch import Tensor
 
 from ..._support import checks
+from ..._support.torch_names import is_transformed
 from ...approximation.family import check_no_operator
 from ...approximation.reference_tensor import reference_tensor
 from ...functionals import Operator
@@ -94,7 +95,7 @@ class Predictor:
 
     def at_present(self, model: WeightSpaceGP) -> tuple[Regression, GaussianPosterior]:
         """What functions follow from, of a snapshot: the regression and the posterior of its weights."""
-        if torch.compiler.is_compiling():
+        if torch.compiler.is_compiling() or is_transformed():
             return self.regression(model), self.weight_posterior(model)
         snapshot = self._snapshot(model)
         if self._seen is not None and self._seen[0] is snapshot and not _tracks() and not model.noise.is_batched:
@@ -139,7 +140,7 @@ class Predictor:
         conditioned.record.check(summed, "the statistics were computed")
         with torch.inference_mode(False), torch.set_grad_enabled(tracks):
             posterior: GaussianPosterior = self.regression(model).posterior(conditioned.sums.draws[0], tracks)
-        if not tracks:
+        if not tracks and not is_transformed():
             self._posterior = Record(state), posterior
             if conditioned.sums.some_rows is not None:
                 _check_residuals(model, conditioned.sums.some_rows, posterior)
