@@ -135,6 +135,13 @@ class TableMember(Member[TableRows]):
 
         return self._moments(moments)
 
+    def whitened(self, columns: Tensor) -> tuple[Tensor, Tensor]:
+        """Columns (N, C), and the first target (N, 1), times the inverse root of its covariance for the first draw."""
+        kernel = self.kernels[0]
+        both = torch.cat([columns, kernel.y.unsqueeze(-1)], dim=-1)
+        found = torch.linalg.solve_triangular(_factor(kernel, self.vectors[0][0]), both, upper=False)
+        return found[:, :-1], found[:, -1:]
+
     def log_evidence(self) -> float:
         total = float(self.target.log_slope(self.target.inverse(self.y)).sum())
         for kernel, mode in zip(self.kernels, self.modes, strict=True):

@@ -9,6 +9,7 @@ from torch import Tensor
 from ...diagnostics.sensitivity import MainEffects, Propagation, ShapleyEffects, SobolIndices
 from .check import Check
 from .failures import Failures
+from .kinks import Kink
 from .limits import Limits
 from .runs import Runs
 
@@ -26,6 +27,7 @@ class Findings:
     failures: Failures
     lost: Tensor
     limits: Limits
+    kinks: list[list[Kink]]
     exceedance: dict[str, tuple[float, float, float, float]]
     next_inputs: Tensor
     model_std: Tensor

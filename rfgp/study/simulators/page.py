@@ -163,6 +163,7 @@ def _sobol(study: Findings, sobol: SobolIndices) -> Section:
         sentences.append(f"{output}: {_what_matters(names, order, first.value, total.value)}")
         if study.effects is not None and float(first.value[order[0]]) >= _SHOWN:
             sentences.append(_shape(study, study.effects, t, order[0]))
+        sentences += _kinks(study, t)
         blocks.append([[output, names[k], *_with_interval(first, k), *_with_interval(total, k)] for k in order])
     sentences += _beyond(study)
     return Section(
@@ -182,6 +183,7 @@ def _shapley(study: Findings, shapley: ShapleyEffects) -> Section:
         effect = shapley.effects[t]
         order = effect.value.argsort(descending=True).tolist()
         sentences.append(f"{output}: {_largest(names, order, effect.value)}.{_idle(names, order, effect.value)}")
+        sentences += _kinks(study, t)
         blocks.append([[output, names[k], *_with_interval(effect, k)] for k in order])
     return Section(
         "Which inputs matter?",
@@ -240,6 +242,18 @@ def _shape(study: Findings, effects: MainEffects, t: int, k: int) -> str:
     verbs = ["rises" if mean[j] > mean[i] else "falls" for i, j in itertools.pairwise(places)]
     path = f"{verbs[0]} from {at[0]} to {at[1]}" + (f", and {verbs[1]} to {at[2]}" if len(places) > 2 else "")
     return f"  With {without_unit(name)}, the mean of {without_unit(output)} {path}."
+
+
+def _kinks(study: Findings, t: int) -> list[str]:
+    """Where an output bends or jumps, and what to do about it."""
+    names, places = list(study.runs.inputs), []
+    for kink in study.kinks[t]:
+        verb, name = "jumps" if kink.is_jump else "has a kink", names[kink.input]
+        places.append(f"{verb} along {without_unit(name)} near {quantity(kink.place, name)}")
+    if not places:
+        return []
+    what = f"{without_unit(study.runs.outputs[t])} {', and '.join(places)}"
+    return [f"  It seems that {what}: predictions are worse there. Do more runs around it, or study each side alone."]
 
 
 def _figures(study: Findings, sobol: SobolIndices) -> Iterator[tuple[str, Figure]]:

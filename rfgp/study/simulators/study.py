@@ -26,6 +26,7 @@ from ...linalg.sampling import drawing_from
 from .check import checked
 from .emulator import Emulator
 from .findings import Findings
+from .kinks import kinks
 from .next_runs import next_runs
 from .page import page
 from .runs import Runs, runs_of
@@ -59,6 +60,7 @@ class UncertaintyStudy(Findings):
     :param failures: which runs these are, and where others are expected to be.
     :param lost: the shares of the distribution of the inputs where runs are expected to fail, (T,).
     :param limits: the bounds that repeated values of the outputs show, to which predictions are clipped.
+    :param kinks: for each output, up to three places where it bends or jumps along an input that matters.
     :param exceedance: by the name of an output, a threshold, the probability to exceed it, and a 95 % interval.
     :param next_inputs: the runs to do next, (5, d).
     :param model_std: what the model does not know, as a standard deviation of each output, before these runs and after
@@ -172,6 +174,7 @@ def uncertainty(
         emulator.failures,
         1.0 - emulator.success(draws).mean(0),
         emulator.limits,
+        kinks(emulator, shares.total.value if isinstance(shares, SobolIndices) else shares.effects.value),
         probabilities,
         *next_runs(emulator, runs, _NUM_NEXT),
         emulator,
