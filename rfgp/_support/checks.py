@@ -334,12 +334,14 @@ def fits_in_memory(num_bytes: float, what: str, advice: str) -> None:
 def real_tensor(values: Any, name: str) -> Tensor:
     """Return a tensor, or other numbers as one in their full precision, or raise where they are not real numbers."""
     if not isinstance(values, Tensor):
+        what = type(values).__name__
         try:
             array = np.array(values, order="C")  # in order, where torch asks a pandas Series for its labels
+            what = f"text, such as {str(array.flat[0])!r}" if array.dtype.kind in "US" and array.size else what
             result = torch.as_tensor(array)
             values = result.double() if result.is_floating_point() else result
         except (TypeError, ValueError, RuntimeError):
-            raise ValueError(f"expected numbers for {name}, got {type(values).__name__}; pass a tensor") from None
+            raise ValueError(f"expected numbers for {name}, got {what}; pass a tensor or an array") from None
     if tensor(values, name).is_complex() or values.dtype == torch.bool:
         raise ValueError(f"expected real numbers for {name}, got {values.dtype}; convert them")
     return values

@@ -105,7 +105,9 @@ def _values(value: Any, name: str) -> Tensor:
     if hasattr(value, "to_numpy"):
         value = value.to_numpy(dtype=float, na_value=np.nan)
     numbers = checks.real_tensor(value, name).detach().double().cpu()
-    if numbers.dim() not in (1, 2) or not numbers.numel():
+    if not numbers.numel():
+        raise ValueError(f"expected rows and columns in {name}, got none: its shape is {tuple(numbers.shape)}; pass runs")
+    if numbers.dim() not in (1, 2):
         raise ValueError(f"expected {name} of shape (N, columns), got {tuple(numbers.shape)}; pass a row for each run")
     return numbers.reshape(len(numbers), -1)
 

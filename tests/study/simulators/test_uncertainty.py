@@ -435,6 +435,8 @@ def test_correlations_of_a_file_join_inputs(tmp_path):
         (lambda x, y: (x, y.iloc[:-1]), "expected x and y of as many rows"),
         (lambda x, y: (x.iloc[:5], y.iloc[:5]), "expected at least 10 runs"),
         (lambda x, y: (x.assign(kind="a"), y), "expected numbers in x"),
+        (lambda x, y: (x, ["a"] * 20), "expected numbers for y, got text, such as 'a'"),
+        (lambda x, y: (x.iloc[:0], y.iloc[:0]), "expected rows and columns in x, got none"),
         (lambda x, y: (x.assign(width=1.0), y), "different values of the input width"),
         (lambda x, y: (x, y.assign(flow=2.0)), "different values of the output flow"),
         (lambda x, y: (x, y.assign(flow=math.inf)), "expected finite numbers in the output flow"),
