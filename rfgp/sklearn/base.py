@@ -74,7 +74,7 @@ class RandomFeatureGP(TableEstimator):
 
     @property
     def model_(self) -> Any:
-        """The fitted model; rows that predict without its features are given to it when it is first asked for."""
+        """The fitted model. If near rows predict alone, the first access fits its features to the rows."""
         if not self._is_fitted:
             raise AttributeError(f"expected a fitted {type(self).__name__}, got one without data; call fit first")
         if self._is_waiting:
@@ -94,7 +94,7 @@ class RandomFeatureGP(TableEstimator):
 
     @property
     def learned_(self) -> Any:
-        """The model as it is: with parameters alone where near rows predict and ``model_`` has not been asked for."""
+        """The model with its parameters; if near rows predict alone, it may have no rows yet."""
         check_is_fitted(self)
         return self._model
 
@@ -104,7 +104,7 @@ class RandomFeatureGP(TableEstimator):
         return "_model" in vars(self)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Add rows (N, d); the first call is ``fit``, whose scales, parameters, features and calibration stay."""
+        """Add rows (N, d). The first call is ``fit``; later ones keep its scales, parameters, features and calibration."""
         if not self._is_fitted:
             return self.fit(X, y, sample_weight)
         inputs, targets, weights = self._rows(X, y, sample_weight, is_first=False)
@@ -132,11 +132,11 @@ class RandomFeatureGP(TableEstimator):
         groups: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> dict[str, Floats]:
-        """The scores of folds (R2 or accuracy), each predicted by the others without a refit: ``{"test_score": (K,)}``.
+        """Score K folds (R2 or accuracy), each predicted from the others without a refit: ``{"test_score": (K,)}``.
 
-        :param X: the inputs (N, d) that were fitted.
-        :param cv: a number of folds, or a splitter of scikit-learn that has every row once.
-        :param sample_weight: the weights that were fitted, none of them zero.
+        :param X: the inputs (N, d) of the fit.
+        :param cv: a number of folds, or a splitter of scikit-learn that holds each row out once.
+        :param sample_weight: the weights of the fit, all positive.
         """
         predicted, targets = self.cross_val_predict(X, y, cv, groups, sample_weight=sample_weight), np.asarray(y)
         folds = fold_labels(cv, np.asarray(X), targets, groups, is_classifier(self)).numpy()
@@ -226,11 +226,11 @@ class RandomFeatureGP(TableEstimator):
             tell(self._seconds(size), "time_limit=60" if self.time_limit is None else None)
 
     def estimated_seconds(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> float:
-        """About how long :meth:`fit` to these rows takes on this machine; arguments and errors are those of it.
+        """Estimate how many seconds :meth:`fit` to these rows will take on this machine; it takes and raises the same.
 
-        Nothing is fitted. The numbers of rows, columns, targets and classes tell, and a measurement of some hundredths
-        of a second, which is made once. Four of five estimates are right up to a factor of two, for default parameters.
-        ``verbose=True`` lets :meth:`fit` say the same.
+        Nothing is fitted. The estimate depends on the numbers of rows, columns, targets and classes, and on a
+        measurement of the speed of the machine, which takes some hundredths of a second once. With default parameters,
+        four of five estimates are right up to a factor of two. With ``verbose=True``, :meth:`fit` prints the same.
 
         >>> import numpy as np
         >>> from rfgp.sklearn import RandomFeatureGPRegressor

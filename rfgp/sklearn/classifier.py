@@ -74,48 +74,57 @@ _FEWEST_CLASSES, _FEWEST_ROWS = 3, 10
 
 
 class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
-    r"""Gaussian process classification of a table, at the price of one regression for all classes.
+    r"""Gaussian process classification of a table, at the cost of one regression for all classes.
 
-    Up to 400 rows, and 1,500 rows times classes, are averaged over parameters, see
-    :class:`rfgp.averaging.AveragedGPClassifier`.
+    Small tables, of up to 400 rows and 1,500 rows times classes, are averaged over parameters
+    (:class:`rfgp.averaging.AveragedGPClassifier`).
 
-    Labels of more rows become targets of one regression per class, whose noise depends on the label (Dirichlet
-    classification). Up to five classes without weights have Laplace's approximation where it predicts held-out rows
-    better. Probabilities are calibrated by a temperature, which is chosen on rows that the model has not seen,
+    With more rows, labels become the targets of one regression per class, with noise that depends on the label
+    (Dirichlet classification). For up to five classes without weights, Laplace's approximation takes its place if it
+    predicts held-out rows better. A temperature T, chosen on held-out rows, calibrates the probabilities,
 
     .. math:: p_c \propto q_c^{1 / T}
 
-    :param kernel: "rbf", "matern32" and other names, a GPyTorch kernel of standardized inputs, or "auto", by which
-        held-out rows choose, as in :class:`RandomFeatureGPRegressor`.
-    :param num_features: landmarks, or features of ``method``; "auto" goes by the number of rows.
-    :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks.
-    :param block_size: how many near rows share what the landmarks leave over; None for none.
-    :param num_neighbors: how many of the nearest training rows a prediction uses; None for those of its block. Where
-        neither features nor blocks are set, "auto" predicts by the exact kernel and the labels of the 64 rows nearest
-        to each new one if that is as good for held-out rows as landmarks with blocks are, or in a limited time.
-    :param strategy: from what parameters are learned; "auto" takes near rows.
-    :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
-    :param max_evaluations: the largest number of evaluations in the search for parameters.
-    :param average: whether labels are learned by :class:`rfgp.averaging.AveragedGPClassifier`, which averages over
-        parameters and scales of the inputs. "auto" does so up to 400 rows and 1,500 rows times classes, of at least
-        ten rows, where no other parameter that changes the model and no ``sample_weight`` is given, columns are no
-        pixels (64 or more of one unit), and a data frame has neither text of many values nor many gaps; True up to
-        1,000 rows of two classes, and 3,000 rows times classes.
-    :param class_weight: weights of the rows of a class, by which their noise is divided: "balanced", a dict from labels
-        to weights, or None for ones.
-    :param fallback: whether to predict by class frequencies, logistic regression or boosting where these have smaller
-        log losses on rows that were held out; else there is a warning. Boosting is compared with for up to five
-        classes, where at least 100 rows are held out.
-    :param verbose: whether ``fit`` says how long it will take, about, and shows its phases by a bar.
-    :param random_state: the seed, a RandomState, or None for a new draw in every fit.
-    :raises ValueError: at ``fit``, for bad parameters or data.
+    :param kernel: "auto", a name such as "rbf" or "matern32", or a GPyTorch kernel of standardized inputs, as in
+        :class:`RandomFeatureGPRegressor`.
+    :param num_features: the number of landmarks, or of features of ``method``; "auto" depends on the number of rows.
+    :param method: a method of :func:`rfgp.approximate`; "auto": landmarks.
+    :param block_size: the size of blocks of near rows, which model the residual of the landmarks; None for no blocks.
+    :param num_neighbors: with blocks, the number of nearest training rows that a prediction uses; None for the rows of
+        its block. If you set neither features nor blocks, "auto" predicts with the exact kernel from the labels of the
+        64 rows nearest to each new one, if that is as good on held-out rows as landmarks with blocks, or if the time
+        is limited.
+    :param strategy: the rows from which the parameters are learned; "auto": near rows.
+    :param time_limit: about how many seconds ``fit`` may take; it also chooses the size of the model. Default: no
+        limit.
+    :param max_evaluations: the largest number of evaluations of the objective.
+    :param average: whether to use :class:`rfgp.averaging.AveragedGPClassifier`, which averages over parameters and
+        scales of the inputs. "auto": from 10 to 400 rows and up to 1,500 rows times classes, if you set no other
+        parameter of the model and no ``sample_weight``, the columns are not pixels (64 or more of one unit), and a data
+        frame has neither text with many values nor many missing cells. True: up to 1,000 rows of two classes, and 3,000
+        rows times classes.
+    :param class_weight: weights of the classes, which divide the noise of their rows: "balanced", a dict from labels to
+        weights, or None for ones.
+    :param fallback: whether to predict with class frequencies, logistic regression or boosting if these have a smaller
+        log loss on held-out rows. False: a warning only. Boosting is compared for up to five classes and at least 100
+        held-out rows.
+    :param verbose: whether ``fit`` prints about how long it will take, and shows a progress bar.
+    :param random_state: a seed, a RandomState, or None for a new draw in every fit.
+    :raises ValueError: at ``fit``, for invalid parameters or data.
 
-    After ``fit`` there are ``classes_``, ``model_`` (a :class:`rfgp.averaging.AveragedGPClassifier`,
-    :class:`rfgp.WeightSpaceGP` or :class:`rfgp.models.LaplaceGP` of standardized rows; where near rows predict alone,
-    its features see the rows when it is first asked for), ``near_`` (these rows, or None), ``fit_summary_`` of the
-    latter two, ``x_scaler_``, ``temperature_``, ``comparison_`` (mean log losses of unseen rows, of "model",
-    "frequencies", "linear" and "boosting"), ``fallback_`` and ``log_marginal_likelihood_value_``, of the transformed
-    labels or of the labels.
+    Attributes after ``fit``:
+
+    - ``classes_``: the labels, sorted.
+    - ``model_``: the :class:`rfgp.averaging.AveragedGPClassifier`, :class:`rfgp.WeightSpaceGP` or
+      :class:`rfgp.models.LaplaceGP` of standardized rows. If near rows predict alone, the first access fits its
+      features to the rows.
+    - ``near_``: the near rows that predict alone, or None.
+    - ``fit_summary_``: what :func:`rfgp.fit` returned; not with averages.
+    - ``x_scaler_``: the scale of the inputs; ``temperature_``: the T above.
+    - ``comparison_``: mean log losses of unseen rows, for "model", "frequencies", "linear" and "boosting".
+    - ``fallback_``: the simpler model that predicts, or None.
+    - ``log_marginal_likelihood_value_``: the log marginal likelihood of the transformed labels, or with Laplace's
+      approximation of the labels.
 
     Source: Milios et al., Dirichlet-based Gaussian processes for large-scale calibrated classification, 2018.
 
@@ -167,9 +176,9 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         self.class_weight = class_weight
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn the parameters, and fit inputs (N, d) with labels (N,) of any kind.
+        """Learn the parameters from inputs (N, d) and labels (N,) of any type, and condition the model on them.
 
-        :param sample_weight: weights of the rows, (N,), by which their noise is divided; default: ones.
+        :param sample_weight: weights (N,) that divide the noise of the rows; default: ones.
         """
         with all_or_nothing(self):
             return self._learn(X, y, None, sample_weight, has_more_rows=False)
@@ -183,10 +192,10 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     ) -> Self:
         """Add rows (N, d), as :meth:`RandomFeatureGPRegressor.partial_fit` does.
 
-        With ``average="auto"`` parameters are averaged over after ``fit`` alone, until there are 3,000 rows times
-        classes.
+        With ``average="auto"``, only models that began with ``fit`` are averaged over parameters, up to 3,000 rows
+        times classes.
 
-        :param classes: all classes that will ever come, in the first call; default: those in its labels.
+        :param classes: in the first call, all classes that will occur; default: those in its labels.
         """
         if self._is_fitted:
             return super().partial_fit(X, y, sample_weight)
@@ -194,7 +203,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             return self._learn(X, y, classes, sample_weight, has_more_rows=True)
 
     def predict_proba(self, X: ArrayLike) -> Floats:
-        """The probability of every class at inputs (N, d): (N, C), in the order of ``classes_``."""
+        """Predict the probability of every class at inputs (N, d): (N, C), in the order of ``classes_``."""
         x = self._inputs(X)
         if self.fallback_ is not None:
             return _normalized(self.fallback_.predict(x.numpy()))
@@ -214,10 +223,10 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         method: str = "predict",
         sample_weight: ArrayLike | None = None,
     ) -> NDArray[Any]:
-        """The prediction of every row by other folds, as :meth:`RandomFeatureGPRegressor.cross_val_predict` has it.
+        """Predict every training row from the other folds, see :meth:`RandomFeatureGPRegressor.cross_val_predict`.
 
         :param method: "predict" for labels (N,), or "predict_proba" for probabilities (N, C).
-        :param sample_weight: the weights that were fitted, none of them zero.
+        :param sample_weight: the weights of the fit, all positive.
         """
         checks.choice("method", method, ("predict", "predict_proba"))
         check_is_fitted(self)
@@ -236,7 +245,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         return probabilities if method == "predict_proba" else labels
 
     def predict(self, X: ArrayLike) -> NDArray[Any]:
-        """The most probable class at inputs (N, d): labels (N,)."""
+        """Predict the most probable class at inputs (N, d): labels (N,)."""
         check_is_fitted(self)
         labels: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(-1)]
         return labels
@@ -270,7 +279,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         return *self._model_rows(inputs, labels), weights
 
     def averages(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> bool:
-        """Whether :meth:`fit` to these rows averages over parameters; arguments and errors are those of it."""
+        """Whether :meth:`fit` would average over parameters for these rows; it takes and raises the same."""
         return clone(self)._size_of(X, y, sample_weight).is_averaged
 
     def _size_of(self, X: ArrayLike, y: ArrayLike, sample_weight: Any) -> FitSize:

@@ -73,55 +73,62 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     .. math:: y = f(x) + \epsilon, \qquad f \sim GP(m, k), \qquad \epsilon \sim N(0, \sigma^2)
 
-    Inputs and targets are standardized inside, and all is computed in float64. Parameters, with a lengthscale per
-    column, are learned by the log marginal likelihood; several targets share a covariance that is learned too.
+    The estimator standardizes inputs and targets, and computes in float64. It learns a lengthscale for each column
+    and all other parameters by maximizing the log marginal likelihood. Several targets share a learned covariance.
+    Tables of up to 1,500 rows are averaged over parameters (see ``average``).
 
-    :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
-        GPyTorch kernel of standardized inputs, which is copied. "auto" takes the one of "matern32", "rbf" and
-        "matern52" that predicts held-out rows best, see :func:`rfgp.training.compare`, or a Matern kernel with a
-        :class:`rfgp.kernels.LinearMap`; for several targets no "rbf", and "matern32" where some are missing. One target
-        also gets a sum of functions of single inputs as its mean function where held-out rows gain by it; error bars
-        have its variance, which is independent between rows in joint distributions. Of more than 100,000 rows so many
-        random ones choose.
-    :param num_features: "auto" takes every row as a landmark of up to 1,000, which is the exact model, and else 512 or
-        1,024, or what the time limit allows.
-    :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".
-    :param block_size: how many near rows share what the features leave over; None for none. "auto" takes 256 or 512,
-        or what the time limit allows, for landmarks that are fewer than the rows; of known values, where some of up
-        to eight targets are missing, and none for more.
-    :param num_neighbors: with blocks, how many of the nearest training rows a prediction uses beside the features; None
-        for the block that it lies in. "auto" takes 64, or 128 or 256 where these predict held-out rows better. Where
-        the features of one target lack more variance than near rows leave, and neither features nor blocks are set,
-        "auto" predicts by the exact kernel alone: from up to 1,024 near rows that new rows share where they are close,
-        or from the 64 rows nearest to each where that is as good. Of more than 100,000 rows it also does so where noise
-        hides what features gain. ``return_cov`` and ``sample_y`` do not.
-    :param strategy: from what :func:`rfgp.fit` learns parameters, such as "subset", "blocks" or "evidence". "auto"
-        takes near rows for classes, for several targets, and for one target that near rows predict alone; blocks where
-        another model of one target has blocks, the exact likelihood of up to 1,000 rows, and else what ``fit`` takes.
-    :param time_limit: seconds for ``fit``, about, which choose the size of the model too; default: no limit.
-    :param max_evaluations: the largest number of evaluations in the search for parameters, see :func:`rfgp.fit`.
-    :param average: whether targets are learned by :class:`rfgp.averaging.AveragedGP`, which averages over parameters,
-        scales of the inputs and scales of the targets, so that intervals of a few hundred rows are right; the residuals
-        of a forest are one of the members. "auto" does so up to 1,500 rows without ``sample_weight``, where no
-        parameter above is set, ten values of each target are known, and a data frame has neither text of many values
-        nor many gaps; True up to 3,000.
-    :param noise: "normal", or "student" for targets with outliers: Student's t, by :class:`rfgp.models.LaplaceGP`, with
-        one model for each target. No sample_weight.
-    :param fallback: whether to predict by a constant or a linear model where these are better on rows that were held
-        out; else there is a warning.
-    :param verbose: whether ``fit`` says how long it will take, about, and shows its phases by a bar.
-    :param random_state: the seed, a RandomState, or None for a new draw in every fit.
-    :raises ValueError: at ``fit``, for bad parameters or data.
+    :param kernel: "auto", a name ("rbf", "matern12", "matern32", "matern52", "rq", "linear", or "polynomial" of degree
+        2), or a GPyTorch kernel of standardized inputs, which is copied. "auto" compares "matern32", "rbf" and
+        "matern52" on held-out rows (:func:`rfgp.training.compare`), and a Matern kernel with a
+        :class:`rfgp.kernels.LinearMap`. With several targets, "rbf" is left out; if some targets are missing, the
+        kernel is "matern32". For one target, "auto" also adds a sum of functions of single inputs as the mean function
+        if that improves the predictions of held-out rows. Its variance is part of the error bars, and counts as
+        independent between rows in joint distributions. From more than 100,000 rows, the choice uses 100,000 random
+        ones.
+    :param num_features: the number of features. "auto": up to 1,000 rows every row is a landmark, which is the exact
+        model; with more rows 512 or 1,024, or what the time limit allows.
+    :param method: a method of :func:`rfgp.approximate`. "auto": landmarks, or exact features for "linear".
+    :param block_size: the size of blocks of near rows, which model the residual of the features; None for no blocks.
+        "auto": 256 or 512 if there are fewer landmarks than rows, or what the time limit allows. With missing targets,
+        blocks hold known values, for up to eight targets; with more targets there are no blocks.
+    :param num_neighbors: with blocks, the number of nearest training rows that a prediction uses in addition to the
+        features; None for the rows of its block. "auto": 64, or 128 or 256 if these predict held-out rows better. If
+        you set neither features nor blocks and the features of one target add nothing to near rows, "auto" predicts
+        from near rows with the exact kernel alone: from the 64 nearest rows of each new row, or from up to 1,024 rows
+        that close new rows share. ``return_cov`` and ``sample_y`` always use the features.
+    :param strategy: the rows from which :func:`rfgp.fit` learns the parameters, such as "subset", "blocks" or
+        "evidence". "auto": the exact likelihood up to 1,000 rows; near rows for several targets, and for one target
+        that near rows predict alone; blocks if the model has blocks; else the default of :func:`rfgp.fit`.
+    :param time_limit: about how many seconds ``fit`` may take; it also chooses the size of the model. Default: no
+        limit.
+    :param max_evaluations: the largest number of evaluations of the objective, see :func:`rfgp.fit`.
+    :param average: whether to use :class:`rfgp.averaging.AveragedGP`, which averages over parameters and over scales
+        of the inputs and targets, so that intervals from a few hundred rows have the right width. One member models
+        the residuals of a forest. "auto": up to 1,500 rows, if you set none of the parameters above and no
+        ``sample_weight``, each target has ten known values, and a data frame has neither text with many values nor
+        many missing cells. True: up to 3,000 rows.
+    :param noise: "normal", or "student" for targets with outliers: Student's t noise by
+        :class:`rfgp.models.LaplaceGP`, with one model for each target and without ``sample_weight``.
+    :param fallback: whether to predict with a constant or a linear model if that is better on held-out rows. False: a
+        warning only.
+    :param verbose: whether ``fit`` prints about how long it will take, and shows a progress bar.
+    :param random_state: a seed, a RandomState, or None for a new draw in every fit.
+    :raises ValueError: at ``fit``, for invalid parameters or data.
 
-    After ``fit`` there are ``model_`` (the :class:`rfgp.WeightSpaceGP` or :class:`rfgp.averaging.AveragedGP`, of
-    standardized rows; where near rows predict alone, its features see the rows when it is first asked for), ``near_``
-    (these rows, or None),
-    ``fit_summary_`` of the former, ``x_scaler_``, ``y_scaler_``, ``comparison_`` (mean negative log densities of unseen
-    standardized targets, of "model", "constant" and "linear"), ``fallback_`` (what predicts in place of the model, or
-    None), ``gap_noise_`` (the noise variance of rows with marked missing cells over that of others, learned for one
-    target), ``tail_degrees_`` and ``tail_widths_`` (of one set of parameters, the degrees of freedom (T,) of Student's
-    t distributions of the largest density of unseen rows, infinity for normal ones, and how many times as wide as those
-    of the model their central 95 % intervals are, to cover 95 % of these rows) and ``log_marginal_likelihood_value_``.
+    Attributes after ``fit``:
+
+    - ``model_``: the :class:`rfgp.WeightSpaceGP` or :class:`rfgp.averaging.AveragedGP` of standardized rows. If near
+      rows predict alone, the first access fits its features to the rows.
+    - ``near_``: the near rows that predict alone, or None.
+    - ``fit_summary_``: what :func:`rfgp.fit` returned; not with averages.
+    - ``x_scaler_``, ``y_scaler_``: the scales of inputs and targets.
+    - ``comparison_``: mean negative log densities of unseen standardized targets, for "model", "constant" and "linear".
+    - ``fallback_``: the simpler model that predicts, or None.
+    - ``gap_noise_``: the noise variance of rows with marked missing cells, relative to complete rows; for one target.
+    - ``tail_degrees_``, ``tail_widths_``: the predictive distribution of one set of parameters is Student's t with
+      these degrees of freedom (T,), infinite for a normal one; its central 95 % intervals are ``tail_widths_`` times as
+      wide as those of the model. Both are chosen on unseen rows.
+    - ``log_marginal_likelihood_value_``: the log marginal likelihood of the targets in their own units.
 
     >>> import numpy as np
     >>> X = np.linspace(0, 6, 60)[:, None]
@@ -168,10 +175,11 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         self.noise = noise
 
     def fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Learn the parameters, and fit inputs (N, d) with targets (N,) or (N, T), where NaN is missing.
+        """Learn the parameters from inputs (N, d) and targets (N,) or (N, T), and condition the model on them.
 
-        :param X: numbers, or a data frame with text, dates and gaps as :class:`TableEncoder` takes it.
-        :param sample_weight: weights (N,) by which noise is divided; error bars are those of weight one.
+        :param X: numbers, or a data frame with text, dates and missing cells, which :class:`TableEncoder` encodes.
+        :param y: targets; NaN is a missing value.
+        :param sample_weight: weights (N,) that divide the noise variance; error bars are those of weight one.
         """
         return self._learn(X, y, sample_weight, has_more_rows=False)
 
@@ -197,12 +205,12 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return self
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Add rows (N, d); the first call is ``fit``, whose scales, parameters, features and calibration stay.
+        """Add rows (N, d). The first call is ``fit``; later ones keep its scales, parameters, features and calibration.
 
-        With ``average="auto"`` parameters are averaged over after ``fit`` alone, until there are 3,000 rows. Fewer than
-        ten rows, or a target that does not vary, tell no scales: they are fitted again with those that come, until
-        there are scales or more than 1,000 rows. Targets outside of 0 to 1, where all were predicted within, are no
-        shares: scales, parameters and tails are learned again with them.
+        With ``average="auto"``, only models that began with ``fit`` are averaged over parameters, up to 3,000 rows.
+        Fewer than ten rows, or a constant target, do not determine the scales: later rows are then fitted together with
+        the first ones, until the scales are known or there are more than 1,000 rows. If all targets lay between 0 and 1
+        and a new one does not, everything is learned again.
         """
         if not self._is_fitted:
             return self._learn(X, y, sample_weight, has_more_rows=True)
@@ -316,7 +324,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return Tail(torch.full((self.y_scaler_.n_features_in_,), math.inf))
 
     def averages(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> bool:
-        """Whether :meth:`fit` to these rows averages over parameters; arguments and errors are those of it."""
+        """Whether :meth:`fit` would average over parameters for these rows; it takes and raises the same."""
         return clone(self)._size_of(X, y, sample_weight).is_averaged
 
     def _size_of(self, X: ArrayLike, y: ArrayLike, sample_weight: Any) -> FitSize:
@@ -437,9 +445,10 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return MultitaskMultivariateNormal(mean, DiagLinearOperator(variance.flatten()))
 
     def predict(self, X: ArrayLike, return_std: bool = False, return_cov: bool = False) -> Any:
-        """The mean of new observations at inputs (N, d), with their standard deviation or covariance if wanted.
+        """Predict the mean of new observations at inputs (N, d), and their standard deviations or covariances.
 
-        :returns: means (N,) or (N, T), or a pair with standard deviations (same shape) or covariances (N, N[, T]).
+        :returns: means (N,) or (N, T); with ``return_std`` or ``return_cov`` a pair of means and standard deviations
+            of the same shape, or covariances (N, N) or (N, N, T).
         """
         return_std, return_cov = checks.flag("return_std", return_std), checks.flag("return_cov", return_cov)
         if return_std and return_cov:
@@ -464,22 +473,22 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return self.fallback_ is None and isinstance(self._model, AveragedGP)
 
     def predict_interval(self, X: ArrayLike, level: float = 0.95) -> Floats:
-        """Central intervals of new observations at inputs (N, d): lower and upper ends, (N, 2) or (N, 2, T).
+        """Central prediction intervals at inputs (N, d): lower and upper ends, (N, 2) or (N, 2, T).
 
-        They are quantiles of the predictive distribution: of a mixture where parameters are averaged over, else of
-        Student's t with ``tail_degrees_`` and ``tail_widths_``.
+        The ends are quantiles of the predictive distribution, which is a mixture if parameters are averaged over, and
+        else Student's t with ``tail_degrees_`` and ``tail_widths_``.
 
-        :param level: the probability that a new observation is in its interval.
-        :raises ValueError: for a level that is no probability.
+        :param level: the probability of the interval.
+        :raises ValueError: if ``level`` is not a probability.
         """
         tail = 0.5 - 0.5 * checks.share("level", level)
         return self.predict_quantiles(X, [tail, 1.0 - tail])
 
     def predict_quantiles(self, X: ArrayLike, levels: Sequence[float]) -> Floats:
-        """Quantiles of new observations at inputs (N, d), (N, L) or (N, L, T), see :meth:`predict_interval`.
+        """Predict quantiles of new observations at inputs (N, d): (N, L) or (N, L, T), see :meth:`predict_interval`.
 
-        :param levels: their L levels, between 0 and 1.
-        :raises ValueError: for levels that are no probabilities.
+        :param levels: L probabilities.
+        :raises ValueError: if a level is not a probability.
         """
         wanted = [checks.share("level", level) for level in np.ravel(levels).tolist()]
         if not wanted:
@@ -499,14 +508,14 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return found[..., 0] if self._num_target_axes == 1 else found
 
     def log_density(self, X: ArrayLike, y: ArrayLike) -> Floats:
-        """The log densities of new observations at inputs (N, d), in the units of the targets.
+        """The log predictive densities of observations at inputs (N, d), in the units of the targets.
 
-        Their negative mean is the NLPD. They are those of the distributions of :meth:`predict_quantiles`, which the
-        normal distribution with the mean and the standard deviation of :meth:`predict` only resembles.
+        The negative mean of these is the NLPD. The predictive distribution is that of :meth:`predict_quantiles`, which
+        is in general not normal.
 
-        :param y: observations (N,) or (N, T), where NaN is missing.
-        :returns: log densities of the same shape, NaN of missing observations.
-        :raises ValueError: for observations of another shape, infinite ones, and words.
+        :param y: observations (N,) or (N, T); NaN is a missing value.
+        :returns: log densities of the same shape, NaN for missing observations.
+        :raises ValueError: for observations of another shape, infinite values, or text.
 
         >>> import numpy
         >>> x = numpy.linspace(0.0, 6.0, 100)[:, None]
@@ -558,13 +567,14 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return_std: bool = False,
         sample_weight: ArrayLike | None = None,
     ) -> Any:
-        """The prediction of every row by the rows of other folds, without a refit: (N,) or (N, T), or a pair.
+        """Predict every training row from the other folds without a refit: (N,) or (N, T).
 
-        Standard deviations are those of new observations of weight one, as in :meth:`predict`.
+        The parameters stay those of all rows.
 
-        :param X: the inputs (N, d) that were fitted.
-        :param cv: None for every row alone, a number of folds, or a splitter of scikit-learn that has every row once.
-        :param sample_weight: the weights that were fitted, none of them zero.
+        :param X: the inputs (N, d) of the fit.
+        :param cv: None for leave-one-out, a number of folds, or a splitter that holds each row out once.
+        :param return_std: whether to return a pair with standard deviations of new observations of weight one.
+        :param sample_weight: the weights of the fit, all positive.
         """
         return_std = checks.flag("return_std", return_std)
         check_is_fitted(self)
@@ -582,7 +592,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return mean, self._shaped(np.sqrt(variance) * self.y_scaler_.scale_)
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Floats:
-        """Draws of new observations at inputs (N, d), correlated between rows and targets: (N, S), or (N, T, S)."""
+        """Sample new observations at inputs (N, d), correlated between rows and targets: (N, S) or (N, T, S)."""
         x, n_samples = self._inputs(X), checks.positive_integer("n_samples", n_samples)
         random = check_random_state(random_state)
         with torch.no_grad():
@@ -610,7 +620,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
-        """The log evidence of the training data, for targets in their own units."""
+        """The log marginal likelihood of the training data, for targets in their own units."""
         change = float(np.sum(self._num_observed * np.log(self.y_scaler_.scale_)))
         return super().log_marginal_likelihood_value_ - change
 

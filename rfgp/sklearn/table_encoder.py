@@ -23,23 +23,27 @@ if TYPE_CHECKING:
 
 
 class TableEncoder(TransformerMixin, BaseEstimator):
-    """Columns of any kind as numbers, by the rules of ``rfgp fit``; data frames are those of pandas, Polars or PyArrow.
+    """Encode columns of any type as numbers, by the rules of ``rfgp fit``.
 
-    Numbers are inputs as they are, also in text such as "$69.44". Dates are days since 1970, beside year, month, day,
-    weekday and hour where these vary. Text of two values is one input, text of a few values one input for each, and
-    text of more values has the mean of the target in rows with the same value, beside the logarithm of their number;
-    in :meth:`fit_transform` these are means of other folds. Missing cells are filled in by the median or the most
-    frequent text, and ten of them or more are marked by one more input. Integers under a name such as "zip" are text.
-    Columns with a single value, or with a text of its own for most rows, are left out.
+    It takes data frames of pandas, Polars or PyArrow.
 
-    :param max_categories: the largest number of values of text with an input each.
+    - Numbers stay as they are, also in text such as "$69.44".
+    - Dates become days since 1970, and year, month, day, weekday and hour if these vary.
+    - Text with two values becomes one input, and text with a few values one input per value (one-hot). Text with more
+      values becomes the mean target of the rows with the same value, and the logarithm of their number; in
+      :meth:`fit_transform`, the means are those of other folds. Integers in a column named, for example, "zip" count
+      as text.
+    - Missing cells get the median or the most frequent text. If a column has ten or more, one more input marks them.
+    - Columns with a single value, or with different text in most rows, are left out.
 
-    After ``fit`` there are ``encoding_`` and ``columns_`` (the rules), ``dropped_`` (the names of columns that are left
-    out), ``n_features_in_`` and, for data frames, ``feature_names_in_``.
+    :param max_categories: the largest number of values that are encoded one-hot.
 
-    :raises ValueError: at ``fit``, for columns that cannot be read, or without one that can be an input; at
-        ``transform``, for other columns.
-    :raises ImportError: without pandas: the extra ``study`` has it.
+    Attributes after ``fit``: ``encoding_`` and ``columns_`` (the rules), ``dropped_`` (the names of columns that are
+    left out), ``n_features_in_`` and, for data frames, ``feature_names_in_``.
+
+    :raises ValueError: at ``fit``, for columns that cannot be read, or if no column can be an input; at ``transform``,
+        for other columns.
+    :raises ImportError: without pandas, which the extra ``study`` installs.
 
     Source: Micci-Barreca (2001) for means of targets.
 
@@ -60,12 +64,12 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         self.max_categories = max_categories
 
     def fit(self, X: ArrayLike, y: Any = None) -> Self:
-        """Learn the rules from a table (N, p), and from targets (N,) or (N, T) where text has many values."""
+        """Learn the rules from a table (N, p), and for text with many values from targets (N,) or (N, T)."""
         self.fit_transform(X, y)
         return self
 
     def fit_transform(self, X: ArrayLike, y: Any = None) -> Floats:
-        """The numbers (N, d) of the table that the rules are learned from."""
+        """Learn the rules from a table (N, p), and return its encoding (N, d)."""
         with all_or_nothing(self):
             most = checks.positive_integer("max_categories", self.max_categories)
             frame = self._frame(X, is_first=True)
@@ -88,11 +92,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self.encoding_.columns
 
     def transform(self, X: ArrayLike) -> Floats:
-        """The numbers (N, d) of a table with the same columns."""
+        """Encode a table with the same columns: (N, d)."""
         return self.encoding_.inputs(self._cells(X))
 
     def unseen(self, X: ArrayLike) -> list[str]:
-        """The categories of every row that the first table did not have, such as "region=West"; else ""."""
+        """The categories of each row that did not occur in ``fit``, such as "region=West"; "" if there are none."""
         return self.encoding_.unseen(self._cells(X))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:

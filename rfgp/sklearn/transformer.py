@@ -21,16 +21,18 @@ from .scaling import ColumnScaler
 
 
 class RandomFeatures(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
-    r"""Features of a kernel of standardized inputs, in float64, so that a linear model behind them is a kernel machine.
+    r"""Random features or landmarks of a kernel of standardized inputs, in float64, for a linear model that follows.
 
     .. math:: k(x, y) \approx \phi(x)^\top \phi(y)
 
     :param kernel: "rbf", "matern12", "matern32", "matern52", "rq", "linear" or "polynomial" (of degree 2), or a
         GPyTorch kernel, which is copied and keeps its parameters.
-    :param lengthscale: of a kernel given by name, in standard deviations; default: the root of the number of columns.
-    :param num_features: the number D of features, even for most methods; fewer where the kernel needs fewer.
+    :param lengthscale: the lengthscale of a kernel given by name, in standard deviations; default: the square root of
+        the number of columns.
+    :param num_features: the number D of features, which most methods need to be even. There are fewer if the kernel is
+        exact with fewer.
     :param method: a method of :func:`rfgp.approximate`, among them "landmarks".
-    :param random_state: the seed, a RandomState, or None for a new draw in every fit.
+    :param random_state: a seed, a RandomState, or None for a new draw in every fit.
 
     >>> import numpy as np
     >>> from sklearn.linear_model import RidgeClassifier

@@ -106,7 +106,9 @@ def _values(value: Any, name: str) -> Tensor:
         value = value.to_numpy(dtype=float, na_value=np.nan)
     numbers = checks.real_tensor(value, name).detach().double().cpu()
     if not numbers.numel():
-        raise ValueError(f"expected rows and columns in {name}, got none: its shape is {tuple(numbers.shape)}; pass runs")
+        raise ValueError(
+            f"expected rows and columns in {name}, got none: its shape is {tuple(numbers.shape)}; pass runs"
+        )
     if numbers.dim() not in (1, 2):
         raise ValueError(f"expected {name} of shape (N, columns), got {tuple(numbers.shape)}; pass a row for each run")
     return numbers.reshape(len(numbers), -1)
