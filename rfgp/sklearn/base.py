@@ -104,7 +104,7 @@ class RandomFeatureGP(TableEstimator):
         return "_model" in vars(self)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Add rows (N, d). The first call is ``fit``; later ones keep its scales, parameters, features and calibration."""
+        """Add rows (N, d). The first call is ``fit``, whose scales, parameters, features and calibration are kept."""
         if not self._is_fitted:
             return self.fit(X, y, sample_weight)
         inputs, targets, weights = self._rows(X, y, sample_weight, is_first=False)
