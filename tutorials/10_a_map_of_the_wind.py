@@ -56,6 +56,7 @@ y = (wind.velocity[measured] + torch.randn(len(x), 2, generator=generator)) / UN
 
 # %%
 width, evaluations = (64, 5) if SHORT else (512, 60)
+torch.manual_seed(0)  # the covariance of the components starts from random numbers
 exact = MultitaskKernel(MaternKernel(nu=2.5), num_tasks=2, rank=1)
 kernel = rfgp.approximate(exact, width, input_dim=2, method="fourier_orthogonal", seed=0)
 model = WeightSpaceGP(kernel, MultitaskGaussianLikelihood(num_tasks=2, has_task_noise=False))
