@@ -16,7 +16,7 @@ from common import HERE, add_data_dir, arguments, environment, in_process, resum
 from tqdm import tqdm
 
 from . import cell
-from .rows import CLASSES, SETS
+from .rows import CLASSES, FRESH, SETS
 
 PATIENCE = 20
 """Seconds by the clock for a second of the processor, which may have other work."""
@@ -28,7 +28,9 @@ def grid_arguments(description: str, name: str) -> argparse.ArgumentParser:
     """The options of a script that measures cells."""
     parser = arguments(description, name)
     add_data_dir(parser, required=False)
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS), help="default: all")
+    parser.add_argument(
+        "--sets", nargs="+", default=list(SETS), choices=[*SETS, *FRESH], help="default: all but the fresh ones"
+    )
     parser.add_argument("--methods", nargs="+", help="default: all")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of the splits; default: 1 2 3")
     parser.add_argument("--limit", type=int, default=LIMIT, help="processor seconds of a cell; default: %(default)s")

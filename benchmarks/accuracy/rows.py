@@ -22,6 +22,8 @@ SETS = (
     *("keggundirected", "letter", "mnist", "fashion_mnist"),
 )
 """In the order of their rows: numbers, then classes."""
+FRESH = ("gas", "skillcraft", "pumadyn32nm")
+"""Tables of UCI with the field's folds by which no default was chosen."""
 KERNELS = {"kin8nm": "rbf"}
 """The kernels that Gaussian processes take where they are given one; else Matern-3/2."""
 ADDED = 1e-12
@@ -82,7 +84,8 @@ def _table(name: str, data_dir: Path | None, seed: int) -> tuple[np.ndarray, np.
         return *GENERATED[name](np.random.default_rng(seed)), None
     if data_dir is None:
         raise ValueError(f"expected a directory with {name}.npz, got none; pass --data-dir")
-    with np.load(data_dir / f"{name}.npz") as archive:
+    path = data_dir / f"{name}.npz"
+    with np.load(path if path.exists() else data_dir / "uci" / path.name) as archive:
         data = dict(archive)
     if name == "mnist":
         x = np.concatenate([data["x_train"], data["x_test"]]).reshape(-1, 784)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from common import markdown, mean_and_error
@@ -70,10 +71,10 @@ def best(found: dict[str, Point], column: str, score: str) -> list[float] | None
     return None if chosen is None else chosen[score]
 
 
-def summary(cells: Cells, score: str) -> str:
+def summary(cells: Cells, score: str, sets: Sequence[str] = SETS) -> str:
     """A row for every set and a column for every method, the lowest mean of all splits in bold; of seconds means."""
     rows = []
-    for name in SETS:
+    for name in sets:
         found = points(cells, name)
         values = {column: best(found, column, score) for column in COLUMNS}
         means = {column: sum(own) / len(own) for column, own in values.items() if own}
