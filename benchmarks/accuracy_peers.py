@@ -11,7 +11,7 @@ import math
 import sys
 
 from accuracy import installed, peers
-from accuracy.grid import grid_arguments, measure
+from accuracy.grid import add_peers_python, grid_arguments, measure
 
 REPEATED = 20
 """Processor seconds above which the first split stands for all."""
@@ -19,12 +19,7 @@ REPEATED = 20
 
 def main() -> None:
     """Measure the cells that are missing, one at a time."""
-    parser = grid_arguments(__doc__ or "", "accuracy_peers")
-    parser.add_argument(
-        "--peers-python",
-        default=sys.executable,
-        help="an interpreter with lightgbm, gpboost, xrfm, pytabkit and MuyGPyS; default: this one",
-    )
+    parser = add_peers_python(grid_arguments(__doc__ or "", "accuracy_peers"))
     parser.add_argument(
         "--full", action="store_true", help=f"all splits; default: the first alone of what takes more than {REPEATED} s"
     )

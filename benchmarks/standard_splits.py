@@ -84,8 +84,7 @@ FRESH_TABLES = """
     default: readings of gas sensors (2,565 rows, 128 columns), players of a game (3,338 rows, 19 columns) and the
     dynamics of a robot arm (8,192 rows, 32 columns). All methods were measured in one run.
 
-    The cells are in `benchmarks/results/accuracy_fresh.json`, by `accuracy_per_second.py` and then
-    `accuracy_peers.py` with `--sets gas skillcraft pumadyn32nm` and this file as `--out`.
+    The cells are in `benchmarks/results/accuracy_fresh.json`, by `python benchmarks/accuracy_fresh.py`.
 """
 
 

@@ -7,6 +7,7 @@ import itertools
 import math
 import os
 import signal
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +17,7 @@ from common import HERE, add_data_dir, arguments, environment, in_process, resum
 from tqdm import tqdm
 
 from . import cell
-from .rows import CLASSES, FRESH, SETS
+from .rows import CLASSES, SETS
 
 PATIENCE = 20
 """Seconds by the clock for a second of the processor, which may have other work."""
@@ -24,17 +25,22 @@ LIMIT = 60
 """Processor seconds of a cell: a minute, which is what people give a table."""
 
 
-def grid_arguments(description: str, name: str) -> argparse.ArgumentParser:
-    """The options of a script that measures cells."""
+def grid_arguments(description: str, name: str, sets: Sequence[str] = SETS) -> argparse.ArgumentParser:
+    """The options of a script that measures cells of some sets."""
     parser = arguments(description, name)
     add_data_dir(parser, required=False)
-    parser.add_argument(
-        "--sets", nargs="+", default=list(SETS), choices=[*SETS, *FRESH], help="default: all but the fresh ones"
-    )
+    parser.add_argument("--sets", nargs="+", default=list(sets), choices=sets, help="default: all")
     parser.add_argument("--methods", nargs="+", help="default: all")
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3], help="of the splits; default: 1 2 3")
     parser.add_argument("--limit", type=int, default=LIMIT, help="processor seconds of a cell; default: %(default)s")
     parser.add_argument("--rows", type=int, help="the largest number of training and of test rows; default: all")
+    return parser
+
+
+def add_peers_python(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The same with the option that names an interpreter of peers."""
+    text = "an interpreter with lightgbm, gpboost, xrfm, pytabkit and MuyGPyS; default: this one"
+    parser.add_argument("--peers-python", default=sys.executable, help=text)
     return parser
 
 
