@@ -11,10 +11,7 @@ import math
 import sys
 
 from accuracy import installed, peers
-from accuracy.grid import add_peers_python, grid_arguments, measure
-
-REPEATED = 20
-"""Processor seconds above which the first split stands for all."""
+from accuracy.grid import REPEATED, add_peers_python, grid_arguments, measure
 
 
 def main() -> None:

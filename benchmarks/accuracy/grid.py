@@ -23,6 +23,8 @@ PATIENCE = 20
 """Seconds by the clock for a second of the processor, which may have other work."""
 LIMIT = 60
 """Processor seconds of a cell: a minute, which is what people give a table."""
+REPEATED = 20
+"""Processor seconds above which the first split of a peer stands for all."""
 
 
 def grid_arguments(description: str, name: str, sets: Sequence[str] = SETS) -> argparse.ArgumentParser:
