@@ -2,20 +2,19 @@
 
 The function is drawn from a Matern-3/2 prior of lengthscale 0.15 and variance 1, and has noise of deviation 0.1. Grids
 of up to 4,001 features have dense matrices, and others products by fast Fourier transforms. Seconds are those of the
-processor, by one thread. Every case runs in a process of its own, and is kept as soon as it is measured;
-a run that was ended goes on after those that its file has.
+processor, by one thread. Every case runs in a process of its own.
 """
 
 from __future__ import annotations
 
-import json
 import time
+from functools import partial
 from typing import Any
 
 import fourier_grid
 import gpytorch
 import torch
-from common import alone, arguments, environment, show, write
+from common import alone, arguments, run_cells
 
 import rfgp
 
@@ -62,13 +61,13 @@ def case(method: str, num_features: int, num_rows: int) -> dict[str, Any]:
 def claims(result: dict[str, Any]) -> dict[str, Any]:
     """Error, coverage, and seconds of fit and predictions, by method and number of features."""
     return {
-        f"{case['method']}; {case['features']:,} features": {
-            "rmse": case["rmse"],
-            "coverage": case["coverage_95"],
-            "seconds": case["fit_seconds"] + case["predict_seconds"],
+        f"{cell['method']}; {cell['features']:,} features": {
+            "rmse": cell["rmse"],
+            "coverage": cell["coverage_95"],
+            "seconds": cell["fit_seconds"] + cell["predict_seconds"],
         }
-        for case in result["cases"]
-        if "rmse" in case
+        for cell in result["cells"].values()
+        if "rmse" in cell
     }
 
 
@@ -76,13 +75,11 @@ def main() -> None:
     options = arguments(__doc__, "wide_grid").parse_args()
     cases = (("fourier_grid", 4501), ("landmarks", 64)) if options.quick else CASES
     num_rows = QUICK_ROWS if options.quick else NUM_ROWS
-    rows = json.loads(options.out.read_text())["cases"] if options.out.exists() and not options.quick else []
-    for method, num_features in cases[len(rows) :]:
-        found = alone(case, method, num_features, num_rows, seconds=SECONDS)
-        rows.append({"asked": f"{method}, {num_features}", **found})
-        result = {"environment": environment(), "cases": rows}
-        write(options.out, result | {"claims": claims(result)})
-    show({"cases": rows})
+    cells = [
+        (f"{method}, {count}", partial(alone, case, method, count, num_rows, seconds=SECONDS))
+        for method, count in cases
+    ]
+    run_cells(options, cells, claims)
 
 
 if __name__ == "__main__":
