@@ -122,6 +122,19 @@ def test_a_model_with_it_is_one_of_what_the_functions_leave_over(block_size):
         torch.testing.assert_close(left_out.variance, expected.variance)
 
 
+def test_rows_are_known_again_though_its_values_depend_on_the_rows_beside_them(monkeypatch):
+    """Products of other numbers of rows differ in the last bits."""
+    exact = AdditiveMean.function
+    monkeypatch.setattr(AdditiveMean, "function", lambda self, x: exact(self, x) * (1.0 + 1e-15 * len(x)))
+    model = model_with(MEAN, block_size=32)
+    model.condition(X[:200], Y[:200])
+    model.update(X[200:], Y[200:])
+    assert model.leave_one_out(X, Y).mean.shape == (300,)
+    model.downdate(X[:50], Y[:50])
+    with pytest.raises(ValueError, match="expected rows that the model has"):
+        model.leave_one_out(X, Y)
+
+
 @pytest.mark.parametrize("strategy", [Subset(), rfgp.training.Evidence(), rfgp.training.Neighbors()])
 def test_what_it_leaves_over_teaches_the_parameters_and_the_constant(strategy):
     model, other, residual = pair()

@@ -100,6 +100,17 @@ def test_equal_rows_are_found_once_each_by_inputs_and_targets(is_complex):
     assert row_numbers((x, y), (x[:2, :1], y[:2])).tolist() == [-1, -1]
 
 
+def test_rows_whose_columns_differ_by_rounding_are_found():
+    x = torch.tensor([[1.0, 2.0], [1.0, 2.0], [3.0, 4.0], [3.0, 4.0], [5.0, 6.0]]).double()
+    y = torch.tensor([[0.5, 1.0], [0.7, 1.0], [0.2, 1.0], [math.nan, 1.0], [0.1, 1.0]]).double()
+    rounded = y + torch.tensor([1e-16, -1e-16, 1e-15, 1e-15, 1e-3]).unsqueeze(-1)
+    assert row_numbers((x, y, None), (x, rounded, None)).tolist() == [0, 1, 2, 3, -1]
+    order = torch.tensor([3, 1, 0, 0])
+    assert row_numbers((x, y, None), (x[order], rounded[order], None)).tolist() == [3, 1, 0, -1]
+    assert row_numbers((x, y, None), (x, rounded, y[:, 0])).tolist() == [-1] * 5
+    assert row_numbers((x, y), (x + 1e-15, rounded)).tolist() == [-1] * 5
+
+
 def test_tails_are_compressed_with_a_continuous_slope_and_expanded_again():
     scales = torch.tensor([[1.0, -2.0], [2.0, 0.5], [3.0, math.inf]], dtype=torch.float64)
     x = torch.tensor([[-1e6, 1e6], [-5.1, -4.0], [1.0, 0.0], [7.1, 3.0], [1e8, -1e3]], dtype=torch.float64)
