@@ -57,6 +57,19 @@ def checked_exposure(exposure: Any) -> Tensor:
     return values
 
 
+def checked_counts(counts: Any, name: str, other: str) -> None:
+    """Raise a ValueError where numbers (N,) are no counts; NaN is missing.
+
+    :param other: what takes other numbers.
+    """
+    bad = counts[(counts < 0) | (counts % 1 != 0) & (counts == counts)]
+    if len(bad):
+        raise ValueError(
+            f"expected whole numbers of at least 0 for {name}, got {float(bad[0]):g}; pass the counts, and their "
+            f"exposures beside them, in place of rates, or use {other}"
+        )
+
+
 def log_exposure(exposure: Any, f: Tensor) -> Tensor | float:
     """What is added to values (..., N) of the function for exposures; zero for None."""
     if exposure is None:

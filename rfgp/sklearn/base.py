@@ -59,6 +59,9 @@ ONE_MODEL = (
 class RandomFeatureGP(TableEstimator):
     """The base of :class:`RandomFeatureGPRegressor`, where its parameters are described, and the classifier."""
 
+    strategy: str | Strategy
+    max_evaluations: int
+
     fit: Callable[..., Self]
     cross_val_predict: Callable[..., Any]
     _metric: Callable[..., float]

@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LogisticRegression, RidgeCV
+from sklearn.linear_model import LogisticRegression, PoissonRegressor, RidgeCV
 from torch import Tensor
-from torch.distributions import Normal
+from torch.distributions import Normal, Poisson
 
 from ..training.costs import slowness
 from .arrays import Floats
@@ -27,6 +27,10 @@ _SECONDS = 3e-7
 _SECONDS_OF_TREE, _SECONDS_OF_COLUMN, _TREES = 3e-3, 1.7e-4, 100
 """Those of boosting for a tree, also for each column, and how many trees there are for a class, or for two."""
 _SMALLEST_VARIANCE, _FEWEST_BOOSTED = 1e-9, 10
+NO_EVENT = 0.5
+"""The number of events that stands for none, where the rate has to be positive."""
+_SMALLEST_FACTOR = 1e-9
+"""Of rates, over that of all rows."""
 _PENALTIES = tuple(10.0**power for power in range(-3, 6))
 
 
@@ -131,6 +135,61 @@ class Boosting(Constant):
         model = HistGradientBoostingRegressor(random_state=0)
         errors = model.fit(x[rest], y[rest], sample_weight=weights[rest]).predict(x[held]) - y[held]
         return model.fit(x, y, sample_weight=weights), float(np.average(errors**2, weights=weights[held]))
+
+
+class ConstantRate:
+    """The events of all rows over their exposures, whatever the inputs."""
+
+    model: Any = None
+
+    def fit(self, x: Floats, counts: Floats, exposures: Floats) -> Self:
+        """Learn from inputs (N, d), counts (N,) and what they were collected over."""
+        self.rate = max(float(counts.sum()), NO_EVENT) / float(exposures.sum())
+        return self
+
+    def predict(self, x: Floats, exposures: Floats) -> Floats:
+        """The expected counts, (N,)."""
+        factor = 1.0 if self.model is None else np.clip(self.model.predict(x), _SMALLEST_FACTOR, 1 / _SMALLEST_FACTOR)
+        return exposures * self.rate * factor
+
+
+class LinearRate(ConstantRate):
+    """Poisson regression, whose coefficients of standardized inputs have a standard normal prior."""
+
+    def fit(self, x: Floats, counts: Floats, exposures: Floats) -> Self:
+        super().fit(x, counts, exposures)
+        if counts.any():
+            x, counts, exposures = _some_rows(x, counts, exposures, 1)
+            self.model = self._fitted(x, counts, exposures * self.rate) if counts.any() else None
+        return self
+
+    def _fitted(self, x: Floats, counts: Floats, expected: Floats) -> Any:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            model = PoissonRegressor(alpha=1.0 / expected.sum())
+            return model.fit(x, counts / expected, sample_weight=expected)
+
+
+class BoostedRate(LinearRate):
+    """Boosting by scikit-learn's defaults and the Poisson deviance."""
+
+    def _fitted(self, x: Floats, counts: Floats, expected: Floats) -> Any:
+        model = HistGradientBoostingRegressor(loss="poisson", random_state=0)
+        return model.fit(x, counts / expected, sample_weight=expected)
+
+
+def rate_baselines(
+    x: Tensor, counts: Tensor, exposures: Tensor, x_new: Tensor, exposures_new: Tensor
+) -> dict[str, Poisson]:
+    """What a linear model, boosting and a trivial model predict of counts at new inputs (M, d), by name."""
+    scaler = ColumnScaler().fit(x.numpy())
+    known, new = scaler.transform(x.numpy()), scaler.transform(x_new.numpy())
+    makes: dict[str, type[ConstantRate]] = {"linear": LinearRate, "boosting": BoostedRate, "trivial": ConstantRate}
+    means = {
+        name: make().fit(known, counts.numpy(), exposures.numpy()).predict(new, exposures_new.numpy())
+        for name, make in makes.items()
+    }
+    return {name: Poisson(torch.from_numpy(mean), validate_args=False) for name, mean in means.items()}
 
 
 def baselines(x: Tensor, y: Tensor, x_new: Tensor, num_classes: int | None) -> dict[str, tuple[Normal | Tensor, float]]:

@@ -9,7 +9,6 @@ from typing import Any, Self
 import numpy as np
 import torch
 from gpytorch.kernels import Kernel
-from linear_operator.operators import DiagLinearOperator
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import RegressorMixin
 from sklearn.metrics import mean_poisson_deviance
@@ -17,12 +16,21 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, column_or_1d
 
 from .._support import checks
-from ..likelihoods import MultivariateNormal, NegativeBinomialLikelihood
-from ..likelihoods.count_quantiles import count_quantiles
-from ..likelihoods.counts import checked_exposure
+from ..likelihoods.count_predictive import CountPredictive, dispersion_of
+from ..likelihoods.counts import checked_counts, checked_exposure
 from .arrays import Floats, all_or_nothing, check_masks, check_numbers, drawn_seed
+from .baselines import NO_EVENT
 from .choice import KERNELS
-from .counts import LIKELIHOODS, CountOptions, CountRows, count_parts, fitted_model, learned_parts, with_priors
+from .counts import (
+    LIKELIHOODS,
+    CountOptions,
+    CountRows,
+    count_parts,
+    count_predictive,
+    fitted_model,
+    learned_parts,
+    with_priors,
+)
 from .kernels import scaled_kernel
 from .model_size import default_size
 from .phases import phases
@@ -30,13 +38,10 @@ from .row_weights import row_weights
 from .scaling import input_scaler, num_lengthscales
 from .table_estimator import TableEstimator
 
-_CHUNK = 4096
 _PHASES = ("parameters", "all rows")
 _TARGET_CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
 _LARGE = 1e15
 """Draws of counts of larger means are normal."""
-_NO_EVENT = 0.5
-"""The number of events that stands for none, where the rate has to be positive."""
 
 
 class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
@@ -48,11 +53,12 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
     The exposures :math:`e_i` are years, areas or populations, ones by default. The posterior of the log rate f is that
     of :class:`rfgp.models.LaplaceGP`; predictions are averages over it. Parameters are learned by Laplace's evidence of
     up to 4,000 random rows, as many as have 1,000 counts above zero, with weak priors on lengthscales and output scales
-    of kernels by name. Inputs are standardized inside, and all is computed in float64.
+    of kernels by name. Where all rows are more probable by one rate, it is predicted. Inputs are standardized inside,
+    and all is computed in float64.
 
     :param kernel: "rbf", "matern32" and other names, or a GPyTorch kernel of standardized inputs, which is copied, as
         in :class:`RandomFeatureGPRegressor`. "auto" takes the one of "matern32", "rbf" and "matern52" with the largest
-        evidence of 500 random rows, and "matern32" with text of many values.
+        evidence of 500 random rows, or more with rare events, and "matern32" with text of many values.
     :param num_features: "auto" takes every row as a landmark of up to 1,000, and else 512.
     :param method: a method of :func:`rfgp.approximate`; "auto" takes landmarks, and exact features for "linear".
     :param likelihood: "negative_binomial", whose dispersion :math:`\alpha` is learned, "poisson" with :math:`\alpha =
@@ -95,17 +101,14 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
-        super().__init__(
-            kernel,
-            num_features=num_features,
-            method=method,
-            block_size=None,
-            time_limit=time_limit,
-            max_evaluations=max_evaluations,
-            verbose=verbose,
-            random_state=random_state,
-        )
+        self.kernel = kernel
+        self.num_features = num_features
+        self.method = method
         self.likelihood = likelihood
+        self.time_limit = time_limit
+        self.max_evaluations = max_evaluations
+        self.verbose = verbose
+        self.random_state = random_state
 
     def __sklearn_tags__(self) -> Any:
         tags: Any = super().__sklearn_tags__()
@@ -123,7 +126,7 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
         with all_or_nothing(self):
             inputs, counts, exposures = self._rows(X, y, exposure)
             self.x_scaler_ = input_scaler(inputs, None)
-            self.rate_ = float(max(counts.sum(), _NO_EVENT) / exposures.sum())
+            self.rate_ = float(max(counts.sum(), NO_EVENT) / exposures.sum())
             x = torch.from_numpy(self.x_scaler_.transform(inputs))
             rows = CountRows(x, torch.from_numpy(counts), torch.from_numpy(exposures * self.rate_))
             seed = drawn_seed(self.random_state)
@@ -140,8 +143,7 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
     @property
     def dispersion_(self) -> float:
         """The dispersion of the counts; zero for Poisson ones."""
-        likelihood: Any = self.model_.likelihood
-        return float(likelihood.dispersion.detach()) if isinstance(likelihood, NegativeBinomialLikelihood) else 0.0
+        return dispersion_of(self.model_.likelihood)
 
     def predict(self, X: ArrayLike, exposure: ArrayLike | None = None, return_std: bool = False) -> Any:
         r"""The expected counts at inputs (N, d), (N,), with the standard deviations of new counts if wanted.
@@ -153,11 +155,8 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
         :param exposure: of the new rows, (N,), positive; default: ones.
         """
         return_std = checks.flag("return_std", return_std)
-        log_mean, variance = self._log_moments(X, exposure)
-        mean = np.exp(log_mean + 0.5 * variance)
-        if not return_std:
-            return mean
-        return mean, np.sqrt(mean + mean**2 * (np.expm1(variance) + self.dispersion_ * np.exp(variance)))
+        found = self._predictive(X, exposure)
+        return (found.mean.numpy(), found.stddev.numpy()) if return_std else found.mean.numpy()
 
     def predict_interval(self, X: ArrayLike, level: float = 0.95, exposure: ArrayLike | None = None) -> Floats:
         """Central intervals of new counts at inputs (N, d): lower and upper ends, (N, 2), which are in them.
@@ -183,11 +182,8 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
         wanted = [checks.share("level", level) for level in np.ravel(levels).tolist()]
         if not wanted:
             raise ValueError("expected levels, got none; such as [0.025, 0.975]")
-        log_mean, variance = self._log_moments(X, exposure)
-        starts = range(0, len(log_mean), _CHUNK)
-        parts = [(log_mean[start : start + _CHUNK], variance[start : start + _CHUNK]) for start in starts]
-        columns = [[count_quantiles(level, *part, self.dispersion_) for part in parts] for level in wanted]
-        return np.stack([np.concatenate(column) for column in columns], axis=-1)
+        found = self._predictive(X, exposure)
+        return np.stack([found.icdf(level).numpy() for level in wanted], axis=-1)
 
     def log_density(self, X: ArrayLike, y: ArrayLike, exposure: ArrayLike | None = None) -> Floats:
         """The log probabilities (N,) of new counts at inputs (N, d); their negative mean is the NLPD.
@@ -197,19 +193,17 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
         :returns: log probabilities, NaN of missing counts.
         :raises ValueError: for what is no counts, or another number of them.
         """
-        log_mean, variance = self._log_moments(X, exposure)
-        counts = torch.from_numpy(_counts(y, len(log_mean)))
-        latent = MultivariateNormal(torch.from_numpy(log_mean), DiagLinearOperator(torch.from_numpy(variance)))
-        with torch.no_grad():
-            found: Floats = self.model_.likelihood.marginal(latent).log_prob(counts.nan_to_num(0.0)).numpy()
-        return np.where(counts.isnan().numpy(), np.nan, found)
+        found = self._predictive(X, exposure)
+        counts = torch.from_numpy(_counts(y, len(found.log_mean)))
+        log_probabilities: Floats = found.log_prob(counts).numpy()
+        return log_probabilities
 
     def sample_y(
         self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0, exposure: ArrayLike | None = None
     ) -> Floats:
         """Draws of new counts at inputs (N, d), whose rates are correlated between rows: (N, S)."""
         x, n_samples = self._inputs(X), checks.positive_integer("n_samples", n_samples)
-        random, exposures = check_random_state(random_state), _exposures(exposure, np.ones(len(x), dtype=bool))
+        random, exposures = check_random_state(random_state), _exposures(exposure, len(x))
         with torch.no_grad():
             latent = self.model_.posterior(x)
             values, vectors = torch.linalg.eigh(latent.covariance_matrix)
@@ -239,10 +233,9 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
         :param sample_weight: how much rows count, (N,), also in the one rate; default: equally.
         """
         rates = self.predict(X)
-        counts, weights = _counts(y, len(rates)), row_weights(sample_weight, rates)
-        known = ~np.isnan(counts)
-        exposures, weights = _exposures(exposure, known), np.ones(len(rates)) if weights is None else weights
-        predicted, counts, weights = rates[known] * exposures, counts[known], weights[known]
+        known, counts, exposures = _known(y, exposure, len(rates))
+        every = row_weights(sample_weight, rates)
+        predicted, weights = rates[known] * exposures, np.ones(len(counts)) if every is None else every[known]
         if not (weights * counts).any():
             return 0.0
         of_one_rate = exposures * (weights * counts).sum() / (weights * exposures).sum()
@@ -251,14 +244,10 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
         )
         return float(1.0 - own / constant) if constant > 0.0 else 0.0
 
-    def _log_moments(self, X: ArrayLike, exposure: Any) -> tuple[Floats, Floats]:
-        """Means and variances (N,) of the logarithms of expected counts."""
+    def _predictive(self, X: ArrayLike, exposure: Any) -> CountPredictive:
+        """The distributions of new counts, (N,)."""
         x = self._inputs(X)
-        exposures = _exposures(exposure, np.ones(len(x), dtype=bool))
-        with torch.no_grad():
-            latent = [self.model_.posterior(rows) for rows in x.split(_CHUNK)]
-            mean, variance = torch.cat([f.mean for f in latent]), torch.cat([f.variance for f in latent])
-        return mean.numpy() + np.log(exposures * self.rate_), variance.clamp_min(0.0).numpy()
+        return count_predictive(self.model_, x, torch.from_numpy(_exposures(exposure, len(x)) * self.rate_))
 
     def _kernels(self, num_columns: int) -> list[Kernel]:
         """The kernels to choose from."""
@@ -275,11 +264,17 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
         inputs, targets = self._validated(
             X, y, is_first=True, validate_separately=({"dtype": np.float64, "order": "C"}, _TARGET_CHECKS)
         )
-        counts = _counts(targets, len(inputs))
-        known = ~np.isnan(counts)
-        if not known.any():
+        known, counts, exposures = _known(targets, exposure, len(inputs))
+        if not len(counts):
             raise ValueError("expected known counts in y, got missing ones alone; pass some")
-        return inputs[known], counts[known], _exposures(exposure, known)
+        return inputs[known], counts, exposures
+
+
+def _known(y: Any, exposure: Any, num_rows: int) -> tuple[NDArray[np.bool_], Floats, Floats]:
+    """Which of N rows have a count (N,), and the counts and exposures (M,) of these."""
+    counts = _counts(y, num_rows)
+    known = ~np.isnan(counts)
+    return known, counts[known], _exposures(exposure, num_rows, known)
 
 
 def _counts(y: Any, num_rows: int) -> Floats:
@@ -288,28 +283,20 @@ def _counts(y: Any, num_rows: int) -> Floats:
     counts: Floats = column_or_1d(check_array(y, **_TARGET_CHECKS, input_name="y"), warn=True)
     if len(counts) != num_rows:
         raise ValueError(f"expected {num_rows} counts in y, got {len(counts)}; pass one for each row")
-    known = counts[~np.isnan(counts)]
-    bad = known[(known < 0.0) | (known != np.floor(known))]
-    if len(bad):
-        raise ValueError(
-            f"expected whole numbers of at least 0 for y, got {bad[0]:g}; pass the counts, and their exposures beside "
-            "them, in place of rates, or use RandomFeatureGPRegressor"
-        )
+    checked_counts(counts, "y", "RandomFeatureGPRegressor")
     return counts
 
 
-def _exposures(exposure: Any, known: NDArray[np.bool_]) -> Floats:
-    """Positive exposures (M,) of the known ones of N rows, ones by default."""
-    if exposure is None:
-        return np.ones(int(known.sum()))
-    if isinstance(exposure, numbers.Real):
-        exposure = np.full(len(known), exposure)
+def _exposures(exposure: Any, num_rows: int, known: Any = slice(None)) -> Floats:
+    """Positive exposures (M,) of the known ones of N rows, by default all of them, ones by default."""
+    if exposure is None or isinstance(exposure, numbers.Real):
+        exposure = np.full(num_rows, 1.0 if exposure is None else exposure)
     check_masks(exposure, "exposure")
-    found: Floats = check_array(
-        exposure, dtype=np.float64, ensure_2d=False, ensure_all_finite=False, input_name="exposure"
-    )
-    if found.shape != known.shape:
-        raise ValueError(f"expected exposure of shape {known.shape}, got {found.shape}; pass one for each row")
-    found = check_array(found[known], dtype=np.float64, ensure_2d=False, input_name="exposure")
-    checked_exposure(torch.from_numpy(found))
+    options: dict[str, Any] = {"dtype": np.float64, "ensure_2d": False, "input_name": "exposure"}
+    every: Floats = check_array(exposure, ensure_all_finite=False, **options)
+    if every.shape != (num_rows,):
+        raise ValueError(f"expected exposure of shape {(num_rows,)}, got {every.shape}; pass one for each row")
+    found: Floats = check_array(every[known], ensure_min_samples=0, copy=True, **options)
+    if len(found):
+        checked_exposure(torch.from_numpy(found))
     return found

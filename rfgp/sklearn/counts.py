@@ -15,17 +15,28 @@ from torch import Tensor
 
 from ..approximation.entry import approximate
 from ..likelihoods import NegativeBinomialLikelihood, PoissonLikelihood
+from ..likelihoods.count_predictive import CountPredictive
 from ..models import LaplaceGP
 from ..training import Evidence, FitSummary, fit, timing
 from ..training.starts import random_rows
 from ..training.timing import Deadline
 from .choice import Parts
+from .kernels import kernel_of_levels
 
 LIKELIHOODS = ("auto", "negative_binomial", "poisson")
 _CHOICE_ROWS, _TAUGHT_EVENTS, _MOST_TAUGHT = 500, 1000, 4000
 """Rows that choose a kernel, and rows with events among those that teach its parameters, which are at most so many."""
 _CHOICE_WIDTH, _TAUGHT_WIDTH = 64, 128
-_CHOICE_EVALUATIONS, _CHOICE_SHARE, _TAUGHT_SHARE = 15, 0.15, 0.5
+_CHOICE_EVALUATIONS, _CHOICE_SHARE, _TAUGHT_SHARE = 15, 0.4, 0.5
+_FEWEST_EVALUATIONS, _ENOUGH_EVALUATIONS, _TIMES = 10, 30, 1.5
+"""In a time limit parameters are learned by so many evaluations, where the choice of rows allows, or the fewest; each
+takes that many times what a fit from zero takes."""
+_FEW, _PARTS = 4, 16
+"""The part of the rows that teach which chooses a kernel: rare events need more; and that of all rows which tells how
+long their fit will take."""
+_NO_FUNCTION = 1e-6
+"""The output scale of a function that is zero."""
+_CHUNK = 4096
 _DISPERSION = 0.1
 """Where that of negative binomial counts starts."""
 
@@ -78,7 +89,14 @@ def with_priors(kernel: Kernel) -> Kernel:
             center = math.sqrt(2.0) + 0.5 * math.log(part.raw_lengthscale.numel())
             prior = LogNormalPrior(center, math.sqrt(3.0))
             part.register_prior("lengthscale_prior", prior, _lengthscale, _set_lengthscale)
+            part.lengthscale = math.exp(center - 1.0)
     return kernel.double()
+
+
+def levels_kernel(kernel: str | Kernel, num_columns: int, levels: list[list[int]]) -> str | Kernel:
+    """The kernel that a name stands for where there are levels, see :func:`kernel_of_levels`, with its priors."""
+    made = kernel_of_levels(kernel, num_columns, levels)
+    return with_priors(made) if isinstance(made, Kernel) and made is not kernel else made
 
 
 def learned_parts(
@@ -90,25 +108,49 @@ def learned_parts(
     """
     if not bool(rows.y.any()):
         return candidates[0], None
-    taught, is_first, chosen = rows.some(_num_taught(rows.y)), len(candidates) == 1, candidates[0]
-    if not is_first:
-        chosen = _best(candidates, rows.some(_CHOICE_ROWS), options, deadline)
-    limit = deadline.share(_TAUGHT_SHARE).limit
-    summary = _learn(chosen, taught, _TAUGHT_WIDTH, options, limit, options.limit, is_first)
+    taught, chosen, limit = rows.some(_num_taught(rows.y)), candidates[0], options.limit
+    few = taught.some(max(_CHOICE_ROWS, len(taught.x) // _FEW))
+    if deadline.is_set:
+        seconds = _TIMES * _seconds(chosen, few, _CHOICE_WIDTH, options)
+        if not deadline.share(_CHOICE_SHARE).allows(len(candidates) * _CHOICE_EVALUATIONS * seconds):
+            candidates = candidates[:1]
+    if len(candidates) > 1:
+        chosen = _best(candidates, few, options)
+    if deadline.is_set:
+        allowed = deadline.share(_TAUGHT_SHARE).left / seconds
+        taught = taught.some(int(len(few.x) * max(1.0, allowed / _ENOUGH_EVALUATIONS)))
+        limit = max(_FEWEST_EVALUATIONS, min(limit, int(allowed * len(few.x) / len(taught.x))))
+    summary = _learn(chosen, taught, _TAUGHT_WIDTH, options, limit)
     return _simpler(chosen, taught, options) if options.likelihood == "auto" else chosen, summary
 
 
 @torch.no_grad()
 def fitted_model(parts: Parts, rows: CountRows, options: CountOptions, deadline: Deadline) -> LaplaceGP:
-    """A model fitted to all rows, as wide as the time that is left allows."""
+    """A model fitted to all rows, as wide as time allows, or that of one rate where they are more probable by it."""
     width = options.num_features
     if deadline.is_set:
-        some, began = rows.some(_CHOICE_ROWS), timing.clock()
-        _conditioned(_model(parts, some, _CHOICE_WIDTH, options), some)
-        seconds = (timing.clock() - began) * len(rows.x) / len(some.x)
+        some = rows.some(max(_CHOICE_ROWS, len(rows.x) // _PARTS))
+        seconds = _seconds(parts, some, _CHOICE_WIDTH, options) * len(rows.x) / len(some.x)
         while width > _CHOICE_WIDTH and seconds * (width / _CHOICE_WIDTH) ** 2 > deadline.left:
             width //= 2
-    return _conditioned(_model(parts, rows, width, options), rows)
+    model = _conditioned(_model(parts, rows, width, options), rows)
+    of_one_rate = parts.likelihood(torch.zeros_like(rows.y), exposure=rows.exposure).log_prob(rows.y).sum()
+    scaled = [part for part in parts.kernel.modules() if isinstance(part, ScaleKernel)]
+    scales = [part for part in scaled if part.raw_outputscale.requires_grad]
+    if scales and model.log_marginal_likelihood() < of_one_rate:
+        parts.mean.initialize(constant=0.0)
+        for part in scales:
+            part.outputscale = _NO_FUNCTION
+        _conditioned(model, rows)
+    return model
+
+
+@torch.no_grad()
+def count_predictive(model: Any, x: Tensor, exposure: Tensor) -> CountPredictive:
+    """New counts of exposures (N,), as the model has them, at standardized inputs (N, d)."""
+    latent = [model.posterior(rows) for rows in x.split(_CHUNK)]
+    mean, variance = torch.cat([f.mean for f in latent]), torch.cat([f.variance for f in latent])
+    return CountPredictive(model.likelihood, mean + exposure.log(), variance.clamp_min(0.0))
 
 
 def _model(parts: Parts, rows: CountRows, width: int, options: CountOptions) -> LaplaceGP:
@@ -125,14 +167,20 @@ def _conditioned(model: LaplaceGP, rows: CountRows) -> LaplaceGP:
     return model.condition(rows.x, rows.y, exposure=rows.exposure)
 
 
+@torch.no_grad()
+def _seconds(parts: Parts, rows: CountRows, width: int, options: CountOptions) -> float:
+    """What a fit of so many features to rows takes."""
+    began = timing.clock()
+    _conditioned(_model(parts, rows, width, options), rows)
+    return timing.clock() - began
+
+
 def _learn(
     parts: Parts,
     rows: CountRows,
     width: int,
     options: CountOptions,
-    limit: float | None,
     evaluations: int,
-    is_first: bool,
 ) -> FitSummary:
     """Learn the parameters by the evidence of some rows."""
     with warnings.catch_warnings():
@@ -142,23 +190,19 @@ def _learn(
             rows.x,
             rows.y,
             exposure=rows.exposure,
-            strategy=Evidence(initialize=is_first),
-            time_limit=limit,
+            strategy=Evidence(initialize=False),
             max_evaluations=min(evaluations, options.limit),
             progress=False,
         )
 
 
-def _best(candidates: Sequence[Parts], rows: CountRows, options: CountOptions, deadline: Deadline) -> Parts:
-    """The parts by which rows are most probable, of those for which there is time."""
+def _best(candidates: Sequence[Parts], rows: CountRows, options: CountOptions) -> Parts:
+    """The parts by which rows are most probable."""
     best, highest = candidates[0], -math.inf
     for parts in candidates:
-        limit = deadline.share(_CHOICE_SHARE).limit
-        summary = _learn(parts, rows, _CHOICE_WIDTH, options, limit, _CHOICE_EVALUATIONS, True)
+        summary = _learn(parts, rows, _CHOICE_WIDTH, options, _CHOICE_EVALUATIONS)
         if summary.log_marginal_likelihood > highest:
             best, highest = parts, summary.log_marginal_likelihood
-        if not deadline.allows():
-            break
     return best
 
 

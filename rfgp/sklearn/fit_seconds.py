@@ -79,8 +79,16 @@ _TARGET = _Costs(0.4, 2.4e-3, 4e-5, 3.2e-5)
 _TARGETS = _Costs(9.7, 2e-4, 9e-5, 5e-5)
 _FEW_CLASSES = _Costs(8.5, 1.1e-3, 1e-4, 3e-6)
 _MANY_CLASSES = _Costs(2.2, 2e-4, 4e-5, 1e-5)
+_COUNTS = _Costs(4.5, 2.5e-3, 1e-3, 0.0)
+_TAUGHT_COUNTS = 4000
+"""Rows that teach parameters of counts, at most."""
 _TARGETS_WITHOUT_CHOICE, _CLASSES_WITHOUT_CHOICE = 0.25, 0.8
 """The part of the time that is left where the kernel is given."""
+
+
+def count_seconds(num_rows: int) -> float:
+    """What a fit to counts takes on this machine, about, with parameters at their defaults."""
+    return slowness() * (_COUNTS.every + _COUNTS.taught * min(num_rows, _TAUGHT_COUNTS) + _COUNTS.value * num_rows)
 
 
 def in_words(seconds: float) -> str:

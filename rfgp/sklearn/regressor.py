@@ -158,19 +158,17 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         verbose: bool = False,
         random_state: Any = None,
     ) -> None:
-        super().__init__(
-            kernel,
-            num_features=num_features,
-            method=method,
-            block_size=block_size,
-            num_neighbors=num_neighbors,
-            strategy=strategy,
-            time_limit=time_limit,
-            max_evaluations=max_evaluations,
-            fallback=fallback,
-            verbose=verbose,
-            random_state=random_state,
-        )
+        self.kernel = kernel
+        self.num_features = num_features
+        self.method = method
+        self.block_size = block_size
+        self.num_neighbors = num_neighbors
+        self.strategy = strategy
+        self.time_limit = time_limit
+        self.max_evaluations = max_evaluations
+        self.fallback = fallback
+        self.verbose = verbose
+        self.random_state = random_state
         self.average = average
         self.noise = noise
 

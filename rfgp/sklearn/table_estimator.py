@@ -14,7 +14,6 @@ from torch import Tensor
 
 from .._support import checks
 from .._support.data_frames import as_pandas
-from ..training.strategies import Strategy
 from ..training.timing import NEVER, Deadline
 from .arrays import validated
 from .choice import Parts
@@ -28,38 +27,21 @@ from .table_encoder import TableEncoder, is_table
 class TableEstimator(BaseEstimator):
     """The base of the estimators of targets, classes and counts, which hold a model of standardized inputs."""
 
+    kernel: str | Kernel
+    num_features: int | str
+    method: str
+    time_limit: float | None
+    random_state: Any
+    verbose: bool
+    fallback: bool = False
+    block_size: int | str | None = None
+    num_neighbors: int | str | None = None
+
     model_: Any
     x_scaler_: ColumnScaler
 
     encoder_: TableEncoder | None = None
     """What makes numbers of a data frame with text, dates or missing cells; None for numbers."""
-
-    def __init__(
-        self,
-        kernel: str | Kernel = "auto",
-        *,
-        num_features: int | str = "auto",
-        method: str = "auto",
-        block_size: int | str | None = "auto",
-        num_neighbors: int | str | None = "auto",
-        strategy: str | Strategy = "auto",
-        time_limit: float | None = None,
-        max_evaluations: int = 200,
-        fallback: bool = False,
-        verbose: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.num_features = num_features
-        self.method = method
-        self.block_size = block_size
-        self.num_neighbors = num_neighbors
-        self.strategy = strategy
-        self.time_limit = time_limit
-        self.max_evaluations = max_evaluations
-        self.fallback = fallback
-        self.verbose = verbose
-        self.random_state = random_state
 
     @property
     def log_marginal_likelihood_value_(self) -> float:

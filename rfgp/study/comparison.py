@@ -305,6 +305,11 @@ def _with_methods(methods: Sequence[str], dataset: Dataset, num_features: int) -
 
 def _check_outputs(dataset: Dataset, kernel: Any) -> None:
     """Raise where a data set has more outputs than its task or kernel can have."""
+    if dataset.task == "counts":
+        raise ValueError(
+            "expected classes or numbers to study, got counts; learn them by rfgp.study.tables.TableModel (rfgp fit "
+            '--counts), or pass task="regression"'
+        )
     outputs, inputs = dataset.num_outputs, dataset.x_train.shape[-1]
     if outputs > 1 and dataset.num_classes is not None:
         raise ValueError(f"expected one column of class labels, got {outputs}; study one at a time")

@@ -252,6 +252,17 @@ def test_a_time_limit_makes_models_narrower(monkeypatch):
     assert np.isfinite(fitted.predict(x)).all()
 
 
+@pytest.mark.parametrize("time_limit", [None, 0.05])
+def test_rare_events_are_predicted_no_worse_than_by_one_rate(time_limit):
+    """A function that few rows with events have taught was worse than one rate by any factor."""
+    random = np.random.default_rng(1)
+    x, exposure = random.normal(size=(6000, 6)), np.exp(0.5 * random.normal(size=6000))
+    y = random.poisson(0.007 * exposure)
+    train, new = slice(None, 4000), slice(4000, None)
+    fitted = model(num_features=64, time_limit=time_limit).fit(x[train], y[train], exposure[train])
+    assert fitted.score(x[new], y[new], exposure[new]) > -0.02
+
+
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

@@ -81,7 +81,7 @@ class InputColumn:
         of_rows, of_codes, of_others = [], [], []
         for target in y.reshape(len(y), -1).T:
             there = ~np.isnan(target) if target.dtype.kind == "f" else np.ones(len(target), bool)
-            encoder = _target_encoder(is_continuous=task == "regression")
+            encoder = _target_encoder(is_continuous=task != "classification")
             of_folds = encoder.fit_transform(values[there], target[there])
             of_rows.append(encoder.transform(values))
             of_rows[-1][there] = of_folds

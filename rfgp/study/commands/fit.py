@@ -34,7 +34,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", required=True, help="name or index of the column to learn, or several, with commas between them")
     add("--out", required=True, help="the file to write, such as model.pt")
     add("--force", action="store_true", help="write over an existing file")
-    add("--task", choices=("classification", "regression"), help="(default: as the target tells)")
+    task = parser.add_mutually_exclusive_group()
+    task.add_argument(
+        "--task", choices=("classification", "regression", "counts"), help="(default: as the target tells)"
+    )
+    task.add_argument(
+        "--counts", dest="task", action="store_const", const="counts", help="numbers of events: --task counts"
+    )
+    add("--exposure", help="column of what the counts of rows are collected over, such as years, which is no input")
     add("--drop", type=names, default=[], help="columns that are left out, with commas between them")
     add("--keep", type=names, default=[], help="columns that are inputs although they look like row identifiers")
     add("--coordinates", type=names, default=[], help="latitude and longitude in degrees, which become a unit vector")
@@ -67,6 +74,7 @@ def run(options: argparse.Namespace) -> int:
         options.data,
         options.target,
         task=options.task,
+        exposure=options.exposure,
         drop=options.drop,
         keep=options.keep,
         coordinates=options.coordinates,

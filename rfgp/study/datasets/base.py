@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..._support import checks
+from ...likelihoods.counts import checked_counts, checked_exposure
 
-Task = Literal["classification", "regression"]
+Task = Literal["classification", "regression", "counts"]
 Scaling = Literal["standardize", "unit", "none"]
 
 TEST_SHARE = 0.2
@@ -28,16 +29,19 @@ class Dataset:
 
     :param name: a short name.
     :param x_train: training inputs (N, d), float64.
-    :param y_train: training targets (N,), or (N, T): float64 for regression, class numbers (int64) for classification.
+    :param y_train: training targets (N,), or (N, T): float64 for regression, class numbers (int64) for classification,
+        counts (N,), float64.
     :param x_test: test inputs (M, d).
     :param y_test: test targets (M,), or (M, T).
-    :param task: "classification" or "regression".
-    :param num_classes: the number of classes; None for regression.
+    :param task: "classification", "regression" or "counts".
+    :param num_classes: the number of classes; None for others.
     :param provenance: where the data come from.
     :param licence: the terms of use.
     :param scaling: "standardize" for columns in units of their own, "unit" (rows of unit norm) for pixels and counts,
         "none".
     :param outputs: the names of the outputs that are in the targets, where they have names.
+    :param exposure_train: over what training rows have collected their counts, (N,), positive; default: ones.
+    :param exposure_test: the same of test rows, (M,).
     :raises ValueError: where values are not finite, but for NaN in some of several targets, where shapes disagree, or
         where the training targets are all the same.
 
@@ -58,6 +62,8 @@ class Dataset:
     licence: str
     scaling: Scaling = "standardize"
     outputs: tuple[str, ...] = ()
+    exposure_train: Tensor | None = None
+    exposure_test: Tensor | None = None
 
     def __post_init__(self) -> None:
         checks.instance("name", self.name, str, "a name", 'such as "houses"')
@@ -67,8 +73,8 @@ class Dataset:
             raise ValueError(
                 f'expected a tuple of names for outputs, got {self.outputs!r}; such as ("height", "width")'
             )
-        if self.task == "regression" and self.num_classes is not None:
-            raise ValueError(f"expected no num_classes for regression, got {self.num_classes!r}; leave it None")
+        if self.task != "classification" and self.num_classes is not None:
+            raise ValueError(f"expected no num_classes for {self.task}, got {self.num_classes!r}; leave it None")
         if self.task == "classification":
             object.__setattr__(self, "num_classes", checks.positive_integer("num_classes", self.num_classes))
         for part in ("train", "test"):
@@ -82,6 +88,8 @@ class Dataset:
                     checks.targets(column[there], x[there], f"y_{part}")
                 else:
                     checks.labels(column, x, self.num_classes, f"y_{part}")
+        for part in ("train", "test"):
+            self._check_counts(getattr(self, f"y_{part}"), f"y_{part}", f"exposure_{part}")
         if self.outputs and len(self.outputs) != self.num_outputs:
             raise ValueError(
                 f"expected {self.num_outputs} names of outputs, one per column of the targets, got "
@@ -100,6 +108,24 @@ class Dataset:
                     f"expected targets of {self.name} that vary over the training rows, got {value}; choose another "
                     "target"
                 )
+
+    def _check_counts(self, y: Tensor, name: str, exposure_name: str) -> None:
+        """Check counts and their exposures, which are ones by default."""
+        exposure = getattr(self, exposure_name)
+        if self.task != "counts":
+            if exposure is not None:
+                raise ValueError(f"expected no {exposure_name} for {self.task}, got some; leave it out")
+            return
+        if y.dim() > 1:
+            raise ValueError(f"expected counts (N,) in {name}, got a shape of {tuple(y.shape)}; take one column")
+        checked_counts(y, name, 'task="regression"')
+        values = torch.ones_like(y) if exposure is None else checked_exposure(exposure)
+        if values.shape != y.shape:
+            raise ValueError(
+                f"expected {exposure_name} of the shape of {name}, {tuple(y.shape)}, got {tuple(values.shape)}; pass "
+                "one for each row"
+            )
+        object.__setattr__(self, exposure_name, values)
 
     @property
     def num_outputs(self) -> int:
@@ -165,6 +191,11 @@ def typed_targets(
     if kind == "f" and not np.isfinite(values.astype(np.float64)).all():
         bad = int((~np.isfinite(values.astype(np.float64))).sum())
         raise ValueError(f"expected finite numbers in {what}, got {bad} others; remove them")
+    if task == "counts":
+        if kind in "US":
+            raise ValueError(f"expected counts in {what}, got {str(values[0])!r}; choose classification")
+        checked_counts(values.astype(np.float64), what, "regression (--task regression)")
+        return values.astype(np.float64), "counts", ()
     is_number = kind == "f" or (kind in "iu" and len(np.unique(values)) > _MANY_VALUES)
     if task == "regression" or (task is None and is_number):
         if kind in "US":

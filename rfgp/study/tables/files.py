@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..._support import checks, optional
 from ..._support.data_frames import as_pandas
 from ...sklearn.frames.cells import MISSING_WORDS
-from ...sklearn.frames.encoding import tidy
+from ...sklearn.frames.encoding import Encoding, tidy
 from . import packed, text
 from .formats import SEPARATORS, SUFFIXES, TEXT
 
@@ -85,11 +85,13 @@ class Raw:
 
 @dataclass(frozen=True)
 class LearnedLayout:
-    """How another file was read, the columns that a file is to have like it, and the row identifier."""
+    """How another file was read, the columns that a file is to have like it, row identifier and exposures."""
 
     reading: Reading = AS_RECOGNIZED
     names: tuple[str, ...] = ()
     index: str = ""
+    exposure: Encoding | None = None
+    """The rule of the column of exposures of counts."""
 
     def is_header(self, row: Sequence[Any]) -> bool:
         """Whether a row has all these names."""

@@ -16,6 +16,8 @@ from torch.distributions import Normal
 from ..._support import checks, optional
 from ..._support.data_frames import Missing
 from ...averaging import AveragedGP, AveragedGPClassifier, Mixture
+from ...likelihoods.count_predictive import CountPredictive
+from ...likelihoods.counts import checked_exposure
 from ...linalg.column_scales import standardized
 from ...models import LaplaceGP, WeightSpaceGP
 from ...saving import load, save
@@ -28,6 +30,7 @@ from ...training.timing import Deadline
 from ..datasets import Dataset
 from ..datasets.base import TEST_SHARE, Task
 from .choices import Trials, num_tried
+from .exposure import exposures
 from .files import LearnedLayout, Reading, open_table
 from .predictive import class_probabilities, predictive, widened
 from .report import warn_of_filled
@@ -60,11 +63,11 @@ class TableModel(torch.nn.Module):
     :param model: the fitted model, of standardized inputs and targets: an average for few rows, see :meth:`fit`.
     :param encoding: makes inputs of a table.
     :param learned: how the first table was read.
-    :param task: "regression" or "classification".
+    :param task: "regression", "classification" or "counts".
     :param target_names: the names of the targets.
     :param class_names: the names of the classes.
     :param scales: those of the inputs, see :func:`rfgp.linalg.column_scales.standardized`, and the means and scales of
-        the targets (2, T), or None for classes.
+        the targets (2, T), zero and the rate of all rows for counts, or None for classes.
     :param scores: how well held-out rows were predicted.
     :param fit_seconds: how long the fit took.
     :param transforms: of the targets, before they are standardized; empty for none.
@@ -132,6 +135,9 @@ class TableModel(torch.nn.Module):
         more than ten values has a kernel on levels, or the means of the target in other rows. And there is a choice of
         kernels, see ``kernel``. For all tables standard deviations may depend on the inputs.
 
+        Counts are learned by :class:`rfgp.sklearn.RandomFeatureGPCountRegressor`, with random effects for text of more
+        than ten values, and none of these choices.
+
         :param table: a table with a target, of :func:`rfgp.study.tables.read`.
         :param kernel: see :class:`rfgp.sklearn.RandomFeatureGPRegressor`, and so the next two.
         :param num_features: the number of features.
@@ -146,6 +152,10 @@ class TableModel(torch.nn.Module):
         deadline = _deadline(time_limit)
         trials = Trials(deadline.share(_SHARE_OF_TRIALS))
         with phases(_PHASES, verbose) as bar:
+            if table.task == "counts":
+                made = cls._of_counts(table, kernel, num_features, deadline, test_share, seed, bar)
+                made.fit_seconds = time.perf_counter() - began
+                return made
             bar.begin("target")
             data = table.split(test_share, seed)
             averages = _averages(_estimator(data, kernel, num_features, time_limit, seed), table, data)
@@ -200,6 +210,43 @@ class TableModel(torch.nn.Module):
         return made
 
     @classmethod
+    def _of_counts(
+        cls,
+        table: Table,
+        kernel: str | Kernel,
+        num_features: int | str,
+        deadline: Deadline,
+        test_share: float,
+        seed: int,
+        bar: Any,
+    ) -> Self:
+        """A model of counts: training rows teach its parameters, and all are in it."""
+        from ...sklearn import RandomFeatureGPCountRegressor
+        from ...sklearn.counts import levels_kernel
+
+        bar.begin("parameters")
+        table = table.with_categories(most_levels(len(table.x)))
+        data = table.split(test_share, seed)
+        kernel = levels_kernel(kernel, table.x.shape[1], table.encoding.levels)
+        settings: dict[str, Any] = {"time_limit": deadline.limit, "random_state": seed}
+        estimator = RandomFeatureGPCountRegressor(kernel, num_features=num_features, **settings)
+        exposed = cast("Tensor", data.exposure_train), cast("Tensor", data.exposure_test)
+        estimator.fit(data.x_train.numpy(), data.y_train.numpy(), exposure=exposed[0].numpy())
+        scales = estimator.x_scaler_.scales, torch.tensor([[0.0], [estimator.rate_]], dtype=torch.float64)
+        names = table.target_names, table.class_names
+        made = cls(estimator.model_, table.encoding, table.learned, data.task, *names, scales, Scores.none(), 0.0)
+        bar.begin("comparison")
+        predicted = made.distribution(data.x_test, exposed[1])
+        made.scores = Scores.of(data, predicted, _plain(table, test_share, seed))
+        bar.begin("all rows")
+        parts = (data.x_train, data.x_test), (data.y_train, data.y_test), exposed
+        x, y, exposure = map(torch.cat, parts)
+        with torch.no_grad():
+            rows = standardized(x, made.x_scales), y
+            estimator.model_.condition(*rows, exposure=exposure * estimator.rate_, start=estimator.model_.mode)
+        return made
+
+    @classmethod
     def estimated_seconds(
         cls,
         table: Table,
@@ -220,8 +267,12 @@ class TableModel(torch.nn.Module):
         >>> TableModel.estimated_seconds(rfgp.study.tables.read(frame, target="tide")) > 0.0
         True
         """
+        from ...sklearn.fit_seconds import count_seconds
+
         test_share = _checked_share(table, test_share)
         data, deadline = table.split(test_share, seed), _deadline(time_limit)
+        if table.task == "counts":
+            return min(count_seconds(len(table.x)), deadline.left) + _seconds_of_others(table.x, data.y_train, 2)
         estimator = _estimator(data, kernel, num_features, time_limit, seed)
         averages = _averages(estimator, table, data)
         x, y = torch.cat([data.x_train, data.x_test]), torch.cat([data.y_train, data.y_test])
@@ -251,9 +302,12 @@ class TableModel(torch.nn.Module):
         return "\n".join(lines)
 
     @torch.no_grad()
-    def distribution(self, x: Tensor) -> Normal | TransformedNormal | Mixture | Tensor:
+    def distribution(
+        self, x: Tensor, exposure: Tensor | None = None
+    ) -> Normal | TransformedNormal | Mixture | CountPredictive | Tensor:
         """Predictions at encoded inputs (N, d), in the units of the table.
 
+        :param exposure: of counts, (N,), positive; default: ones.
         :returns: independent distributions (N,) or (N, T) of new observations, mixtures for an average, else normal
             ones where targets have no transform; or probabilities of classes (N, C).
         """
@@ -261,6 +315,11 @@ class TableModel(torch.nn.Module):
         if self.y_scales is None:
             return class_probabilities(self.model, rows, self.temperature, cast("OwnLabels | None", self.near))
         center, scale = self.y_scales
+        if self.task == "counts":
+            from ...sklearn.counts import count_predictive
+
+            exposed = scale.expand(len(x)) if exposure is None else scale * checked_exposure(exposure)
+            return count_predictive(self.model, rows, exposed)
         found: Any = predictive(self.model, rows, center, scale, self.near)
         if self.spreads:
             found = widened(found, self._spread(x, found.mean))
@@ -292,7 +351,8 @@ class TableModel(torch.nn.Module):
         :param missing: "raise", "drop" (empty predictions) or "impute"; default: as in the table that was learned from.
         :returns: for every row its identifier, if known, and means, standard deviations and ends of intervals, or
             classes and probabilities. Of tables with categories, "unseen" has those that the first table did not.
-        :raises ValueError: for columns that are not there, and cells that are not as they were.
+        :raises ValueError: for columns that are not there, such as the exposures of counts where the first table had
+            them, for exposures that are not positive, and cells that are not as they were.
 
         A warning tells how many cells were filled in.
         """
@@ -302,8 +362,13 @@ class TableModel(torch.nn.Module):
         cells = self.encoding.cells(raw.frame, decimal=decimal)
         x = torch.from_numpy(self.encoding.inputs(cells, missing))
         warn_of_filled(cells, x)
-        is_whole = ~x.isnan().any(-1)
-        columns = self._columns(x[is_whole], level) if bool(is_whole.any()) else {}
+        is_whole, exposure = ~x.isnan().any(-1), None
+        if (rule := self.learned.exposure) is not None:
+            has_all = (self.encoding.missing if missing is None else missing) == "raise"
+            exposure = exposures(rule, rule.cells(raw.frame, decimal=decimal), has_all)
+            is_whole &= ~exposure.isnan()
+            exposure = exposure[is_whole]
+        columns = self._columns(x[is_whole], level, exposure) if bool(is_whole.any()) else {}
         places = is_whole.nonzero().squeeze(-1).numpy()
         predictions = pandas.DataFrame(columns, index=places).reindex(range(len(x)))
         if self.encoding.categorical:
@@ -312,9 +377,9 @@ class TableModel(torch.nn.Module):
             predictions.insert(0, index, raw.frame[index], allow_duplicates=True)
         return predictions.set_index(source.index) if isinstance(source, pandas.DataFrame) else predictions
 
-    def _columns(self, x: Tensor, level: float) -> dict[str, Any]:
+    def _columns(self, x: Tensor, level: float, exposure: Tensor | None) -> dict[str, Any]:
         """The columns of predictions by name."""
-        predicted = self.distribution(x)
+        predicted = self.distribution(x, exposure)
         names = _prediction_names(self.target_names, self.class_names, self.learned.index)
         if isinstance(predicted, Tensor):
             best = [self.class_names[code] for code in predicted.argmax(-1).tolist()]

@@ -29,7 +29,7 @@ class Column:
     :param num_missing: how many cells have no value.
     :param num_distinct: how many values are different.
     :param values: the smallest and the largest value, or some of those of text.
-    :param role: "input", "target", or why it is left out: "dropped", "index", "constant" or "empty".
+    :param role: "input", "target", "exposure", or why it is left out: "dropped", "index", "constant" or "empty".
     :param duplicate_of: the name of an earlier column with the same values; empty for none.
     :param problems: the missing, infinite and wrong cells, in words.
 

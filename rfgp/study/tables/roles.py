@@ -19,10 +19,13 @@ _INDEX = re.compile(
 
 
 def roles_of(
-    cells: Mapping[str, Cells], targets: list[str], kept: list[str], known: str, rows: NDArray[np.int64]
+    cells: Mapping[str, Cells], given: Mapping[str, str], kept: list[str], known: str, rows: NDArray[np.int64]
 ) -> dict[str, str]:
-    """What is done with the columns that are no inputs; ``rows`` has the places of the cells in the table."""
-    roles = {name: "target" for name in targets}
+    """What is done with the columns that are no inputs; ``rows`` has the places of the cells in the table.
+
+    :param given: the targets and exposures, which are known.
+    """
+    roles = dict(given)
     for name, column in cells.items():
         if name not in roles and (column.kind == "empty" or column.is_constant):
             roles[name] = "empty" if column.kind == "empty" else "constant"

@@ -8,12 +8,13 @@ from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
-from torch.distributions import Normal
+from torch.distributions import Normal, Poisson
 
 from ... import diagnostics
 from ..._support import checks
 from ...averaging import Mixture
-from ...sklearn.baselines import baselines
+from ...likelihoods.count_predictive import CountPredictive
+from ...sklearn.baselines import baselines, rate_baselines
 from ...sklearn.comparison import is_positive
 from ..datasets import Dataset
 from ..report import ReportTable
@@ -44,16 +45,21 @@ Others = tuple[Other, ...]
 class Scores:
     """Scores of held-out rows, in the units of the table; for several targets one each.
 
+    The error is the root mean squared one, or the error rate of classes, or the mean Poisson deviance of counts.
+
     :param num_rows: the number of held-out rows.
-    :param error: the root mean squared error, or the error rate of classes.
+    :param error: the error.
     :param nlpd: the mean negative log predictive density of new observations, or of labels.
-    :param coverage: the share of observations that are in their 95 % intervals; empty for classes.
-    :param trivial_error: the error of the mean of the training targets, or of their most frequent class.
-    :param trivial_nlpd: that of a normal with mean and variance of the training targets, or of their frequencies.
+    :param coverage: the share of observations that are in their 95 % intervals, in which counts are more often, as
+        they are whole; empty for classes.
+    :param trivial_error: the error of the mean of the training targets, of their most frequent class, or of one rate.
+    :param trivial_nlpd: that of a normal with mean and variance of the training targets, of their frequencies, or of
+        Poisson counts of one rate.
     :param others: a linear model and boosting.
     :param quarters: the coverage of the rows with the smallest predictions, of the next ones, and so on.
-    :param better: which of "linear", "boosting" and "trivial" have smaller squared errors of every target, or log
-        losses of labels, by a fiftieth and by more than a standard error.
+    :param is_counts: whether the targets are counts.
+    :param better: which of "linear", "boosting" and "trivial" have smaller squared errors of every target, log
+        losses of labels, or deviances, by a fiftieth and by more than a standard error.
 
     >>> print(Scores(100, (2.0,), (2.1,), (0.93,), (4.0,), (2.8,)).table(("price",)))
                           this model  no inputs
@@ -72,6 +78,7 @@ class Scores:
     others: Others = ()
     quarters: tuple[tuple[float, ...], ...] = ()
     better: tuple[str, ...] = ()
+    is_counts: bool = False
 
     @classmethod
     def none(cls) -> Self:
@@ -80,17 +87,20 @@ class Scores:
 
     @classmethod
     def of(
-        cls, data: Dataset, predicted: Normal | TransformedNormal | Mixture | Tensor, of_others: Dataset | None = None
+        cls,
+        data: Dataset,
+        predicted: Normal | TransformedNormal | Mixture | CountPredictive | Tensor,
+        of_others: Dataset | None = None,
     ) -> Self:
         """The scores of distributions (M,) or (M, T), or probabilities (M, C), for the test rows of a data set.
 
         :param of_others: the same rows with the inputs that other models have; default: those of the data set.
         """
         y, rows = data.y_test, data if of_others is None else of_others
-        found = baselines(rows.x_train, rows.y_train, rows.x_test, rows.num_classes)
-        others = {name: Other(name, *_measured(of_name, y)) for name, (of_name, _) in found.items()}
+        found = _others(rows)
+        others = {name: Other(name, *_measured(of_name, y)) for name, of_name in found.items()}
         trivial, losses = others.pop("trivial"), _losses(predicted, y)
-        better = tuple(name for name, (of_name, _) in found.items() if _is_better(_losses(of_name, y), losses))
+        better = tuple(name for name, of_name in found.items() if _is_better(_losses(of_name, y), losses))
         coverage: tuple[float, ...] = ()
         quarters: tuple[tuple[float, ...], ...] = ()
         if not isinstance(predicted, Tensor):
@@ -99,21 +109,26 @@ class Scores:
             coverage, quarters = _each(inside, y), _by_quarter(inside, y, predicted.mean)
         own = _measured(predicted, y)
         known = tuple(others.values())
-        return cls(len(y), *own, coverage, trivial.error, trivial.nlpd, known, quarters, better)
+        return cls(len(y), *own, coverage, trivial.error, trivial.nlpd, known, quarters, better, data.task == "counts")
 
     def table(self, names: tuple[str, ...]) -> str:
         """The scores in plain text, by the names of the targets."""
         names = checks.names("names", names, len(self.error))
-        error = "RMSE" if self.coverage else "error rate"
+        error, bound = "RMSE" if self.coverage else "error rate", ""
+        if self.is_counts:
+            error, bound = "deviance", "at least "
         rows, empty = [], [""] * len(self.others)
         for place, name in enumerate(names):
             of = f" of {name}" if len(names) > 1 else ""
             models = (Other("", self.error, self.nlpd), *self.others, self._trivial)
             rows.append([f"{error}{of}", *(f"{model.error[place]:.4g}" for model in models)])
+            if self.is_counts:
+                trivial = self.trivial_error[place]
+                rows.append(["D2", *(f"{1.0 - model.error[place] / max(trivial, _SMALLEST):.4g}" for model in models)])
             rows.append([f"NLPD{of}", *(f"{model.nlpd[place]:.4g}" for model in models)])
             if self.coverage:
                 spread = (LEVEL * (1.0 - LEVEL) / self.num_rows) ** 0.5
-                share = f"{100 * self.coverage[place]:.1f} %, of {100 * LEVEL:.0f} +- {100 * spread:.1f} %"
+                share = f"{100 * self.coverage[place]:.1f} %, of {bound}{100 * LEVEL:.0f} +- {100 * spread:.1f} %"
                 rows.append([f"coverage{of}", share, *empty, ""])
             if self.quarters:
                 shares = " / ".join(f"{100 * share:.0f}" for share in self.quarters[place])
@@ -130,11 +145,27 @@ class Scores:
         return Other("no inputs", self.trivial_error, self.trivial_nlpd)
 
 
+def _others(data: Dataset) -> dict[str, Any]:
+    """What other models predict of the test rows, by name."""
+    if data.exposure_train is not None and data.exposure_test is not None:
+        return dict(rate_baselines(data.x_train, data.y_train, data.exposure_train, data.x_test, data.exposure_test))
+    found = baselines(data.x_train, data.y_train, data.x_test, data.num_classes)
+    return {name: predicted for name, (predicted, _) in found.items()}
+
+
 def _losses(predicted: Any, y: Tensor) -> Tensor:
-    """The squared errors of targets, or the log losses of labels, (M, T)."""
+    """The squared errors of targets, the deviances of counts, or the log losses of labels, (M, T)."""
     if isinstance(predicted, Tensor):
         return -predicted.gather(1, y.unsqueeze(1)).clamp_min(_SMALLEST).log()
-    return (predicted.mean - y).square().reshape(len(y), -1)
+    return _errors(predicted, y).reshape(len(y), -1)
+
+
+def _errors(predicted: Any, y: Tensor) -> Tensor:
+    """Squared errors of the shape of targets, or the Poisson deviances of counts."""
+    mean = predicted.mean
+    if isinstance(predicted, CountPredictive | Poisson):
+        return 2.0 * (torch.xlogy(y, y / mean) - y + mean)
+    return (mean - y).square()
 
 
 def _is_better(losses: Tensor, own: Tensor) -> bool:
@@ -159,7 +190,9 @@ def _measured(predicted: Any, y: Tensor) -> tuple[tuple[float, ...], tuple[float
     """The errors and negative log densities of distributions (M,) or (M, T), or of probabilities (M, C), per target."""
     if isinstance(predicted, Tensor):
         return (float(diagnostics.error_rate(predicted, y)),), (float(diagnostics.classification_mnll(predicted, y)),)
-    return _each((predicted.mean - y).square(), y, torch.sqrt), _each(-predicted.log_prob(y), y)
+    is_counts = isinstance(predicted, CountPredictive | Poisson)
+    error = _each(_errors(predicted, y), y, *(() if is_counts else (torch.sqrt,)))
+    return error, _each(-predicted.log_prob(y), y)
 
 
 def _each(values: Tensor, y: Tensor, of_mean: Callable[[Tensor], Tensor] = lambda mean: mean) -> tuple[float, ...]:

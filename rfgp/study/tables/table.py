@@ -21,6 +21,7 @@ from ...sklearn.frames.encoding import Encoding
 from ...sklearn.frames.problems import bad_cells, several, shown
 from ..datasets import Dataset
 from ..datasets.base import Scaling, Task, split
+from .exposure import exposure_rule, exposures
 from .files import LearnedLayout, Raw, Reading, open_table
 from .report import Column, column_of, report, same_columns, same_rows
 from .roles import roles_of
@@ -40,8 +41,9 @@ class Table:
     :param x: inputs (N, d), float64.
     :param y: targets (N,), or (N, T) for T of them, float64, with NaN where one of several is missing, or class numbers
         (N,), int64; None without a target.
+    :param exposure: over what rows have collected their counts, (N,), float64; None for other targets.
     :param target_names: the names of the targets.
-    :param task: "regression" or "classification"; None without a target.
+    :param task: "regression", "classification" or "counts"; None without a target.
     :param class_names: the names of the classes, in the order of their numbers.
     :param encoding: makes inputs of another table with the same columns.
     :param learned: how the file was read, and the row identifier.
@@ -71,6 +73,7 @@ class Table:
     rows: NDArray[np.int64]
     format: str
     cells: Mapping[str, Cells]
+    exposure: Tensor | None = None
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -98,6 +101,7 @@ class Table:
         train, y_train, test, y_test = split(
             self.name, np.arange(len(self.x)), self.y.numpy(), test_share, checks.seed(seed)
         )
+        exposures = (None, None) if self.exposure is None else (self.exposure[train], self.exposure[test])
         x_train, x_test = self._inputs(train, test)
         return Dataset(
             Path(self.name).name.partition(".")[0],
@@ -111,6 +115,7 @@ class Table:
             "that of the file",
             scaling,
             self.target_names if self.y.dim() == 2 else (),
+            *exposures,
         )
 
     def _inputs(self, train: NDArray[np.int64], test: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
@@ -139,6 +144,7 @@ def read(
     *,
     task: Task | None = None,
     missing: Missing = "impute",
+    exposure: str | int | None = None,
     drop: Sequence[str | int] = (),
     keep: Sequence[str | int] = (),
     coordinates: Sequence[str | int] = (),
@@ -166,7 +172,10 @@ def read(
 
     :param source: a path, or a data frame of pandas, Polars or PyArrow.
     :param target: the name or the index of the column of the target, or several ones, also as "a,b"; default: none.
-    :param task: "regression" or "classification"; default: classification for text, booleans and few integers.
+    :param task: "regression", "classification", or "counts" for whole numbers of events; default: classification for
+        text, booleans and few integers.
+    :param exposure: the column of what rows have collected their counts over, such as years, which is then no input;
+        rows without one are left out, as those without a target. Default: ones.
     :param missing: "impute", "raise" or "drop".
     :param drop: columns that are not looked at.
     :param keep: columns that are inputs although they look like row identifiers.
@@ -193,10 +202,15 @@ def read(
     wanted = Reading(separator, decimal, header, sheet, missing_values=given)
     raw, words = open_table(source, wanted), wanted.missing_words
     targets = _columns(raw, target, "the target") if target is not None else []
+    of_exposure = [] if exposure is None else _exposure_columns(raw, exposure, task)
     dropped, kept = _columns(raw, drop, "a column to drop"), _columns(raw, keep, "a column to keep")
-    both = [name for name in targets if name in dropped]
-    if both:
-        raise ValueError(f"expected a target that is not dropped, got {shown(both[0])} as both; drop others")
+    no_inputs = dict.fromkeys(targets, "target") | dict.fromkeys(of_exposure, "exposure")
+    for role, names in (("a target", targets), ("an exposure", of_exposure)):
+        for name in names:
+            if name in dropped:
+                raise ValueError(f"expected {role} that is not dropped, got {shown(name)} as both; drop others")
+            if no_inputs[name] not in role:
+                raise ValueError(f"expected {role} that is no exposure, got {shown(name)} as both; name another")
     looked_at = raw.frame[[name for name in raw.frame.columns if name not in dropped]]
     usual = "." if raw.reading.separator == "," else None
     found_mark = decimal_of(looked_at, raw.name, usual) if decimal is None else decimal
@@ -206,17 +220,18 @@ def read(
         of_targets = {name: _labels(looked_at[name], held, mark, words) for name, held in of_targets.items()}
     if missing_values is None:
         check_frequent(of_targets, raw.name)
-    known, without = known_rows(of_targets, len(looked_at), missing, raw.name)
+    exposed = {name: recognized(looked_at[name], mark, words) for name in of_exposure}
+    known, without = known_rows(of_targets, exposed, len(looked_at), missing, raw.name)
     looked_at = looked_at if not without else looked_at.iloc[known]
     cells = {
         name: of_targets[name].taken(known) if name in of_targets else recognized(looked_at[name], mark, words)
         for name in looked_at.columns
     }
-    roles = roles_of(cells, targets, kept, raw.index, known)
+    roles = roles_of(cells, no_inputs, kept, raw.index, known)
     inputs = [name for name in cells if name not in roles]
-    rows, notes = _rows(cells, inputs, targets, missing, raw.name)
+    rows, notes = _rows(cells, inputs, list(no_inputs), missing, raw.name)
     columns = {name: column_of(name, of_targets.get(name, cells[name]), roles.get(name, "input")) for name in cells}
-    taken = {name: cells[name].taken(rows) for name in (*inputs, *targets)}
+    taken = {name: cells[name].taken(rows) for name in (*inputs, *no_inputs)}
     for name in inputs:
         if taken[name].is_constant:
             columns[name] = replace(columns[name], role="constant")
@@ -229,10 +244,11 @@ def read(
     settings: dict[str, Any] = {"missing": missing, "decimal": found_mark, "words": words}
     settings["coordinates"] = _pairs(_columns(raw, coordinates, "a coordinate"), chosen, columns)
     encoding, x = Encoding.learned(chosen, numbers, found_task or "", **settings)
+    rules = [exposure_rule(name, taken[name], decimal=found_mark, words=words) for name in of_exposure]
     index = "".join(name for name, role in roles.items() if role == "index")
     for name, other in same_columns({name: cells[name] for name in (*inputs, *targets)}).items():
         columns[name] = replace(columns[name], duplicate_of=other)
-    again = same_rows(looked_at[[*inputs, *targets]])
+    again = same_rows(looked_at[[*inputs, *no_inputs]])
     text_format = raw.format + (", decimal comma" if mark == "," else "")
     return Table(
         raw.name,
@@ -242,7 +258,7 @@ def read(
         found_task,
         classes,
         encoding,
-        LearnedLayout(raw.reading, tuple(chosen), index),
+        LearnedLayout(raw.reading, (*chosen, *of_exposure), index, *rules),
         tuple(columns.get(name, Column(name, "", 0, 0, "", "dropped")) for name in raw.frame.columns),
         (
             *raw.notes,
@@ -254,6 +270,7 @@ def read(
         known[rows],
         text_format,
         chosen,
+        *(exposures(rule, {rule.columns[0].name: taken[rule.columns[0].name]}) for rule in rules),
     )
 
 
@@ -283,6 +300,18 @@ def _columns(raw: Raw, wanted: Any, what: str) -> list[str]:
     if len(set(chosen)) < len(chosen):
         raise ValueError(f"expected different columns as {what}, got {', '.join(map(shown, chosen))}; name each once")
     return chosen
+
+
+def _exposure_columns(raw: Raw, exposure: str | int, task: Task | None) -> list[str]:
+    """The name of the column of exposures, in a list."""
+    if task != "counts":
+        raise ValueError(
+            f'expected task="counts" (--counts) beside an exposure, got {task!r}; pass it, or leave the exposure out'
+        )
+    found = _columns(raw, exposure, "the exposure")
+    if len(found) > 1:
+        raise ValueError(f"expected one column as the exposure, got {', '.join(map(shown, found))}; name one")
+    return found
 
 
 def _column(raw: Raw, names: list[str], wanted: Any, what: str) -> str:

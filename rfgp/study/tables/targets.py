@@ -25,15 +25,17 @@ def targets_of(
     """Targets as a tensor, the task, and the names of classes."""
     named = {f"target {shown(key)} of {name}": column for key, column in cells.items()}
     there = {what: column.taken(np.flatnonzero(column.is_there)) for what, column in named.items()}
-    typed = [typed_targets(_typed(column, what), task, what) for what, column in there.items()]
-    if not typed:
-        return None, None, ()
-    (values, first, classes), *others = typed
-    if others and any(kind != "regression" for _, kind, _ in typed):
+    is_of_counts = task == "counts" and len(there) > 1
+    typed = [typed_targets(_typed(column, what), task, what) for what, column in there.items() if not is_of_counts]
+    if is_of_counts or (len(typed) > 1 and any(kind != "regression" for _, kind, _ in typed)):
         raise ValueError(
-            f"expected one target for classification, or several for regression, got {', '.join(map(repr, cells))}; "
+            f"expected one target for {'counts' if task == 'counts' else 'classification'}, or several for "
+            f"regression, got {', '.join(map(repr, cells))}; "
             'take one of them, or pass task="regression" (--task regression)'
         )
+    if not typed:
+        return None, None, ()
+    values, first, classes = typed[0]
     if first == "classification":
         return torch.from_numpy(np.asarray(values, dtype=np.int64)), first, classes
     columns = np.full((len(next(iter(cells.values())).values), len(typed)), np.nan)
@@ -60,9 +62,12 @@ def check_frequent(targets: Mapping[str, Cells], name: str) -> None:
 
 
 def known_rows(
-    targets: Mapping[str, Cells], num_rows: int, missing: Missing, name: str
+    targets: Mapping[str, Cells], exposure: Mapping[str, Cells], num_rows: int, missing: Missing, name: str
 ) -> tuple[NDArray[np.int64], list[str]]:
-    """The rows that have a target, which alone tell what columns are, and what there is to say about the others."""
+    """The rows that have a target, which alone tell what columns are, and what there is to say about the others.
+
+    :param exposure: what counts have to have too; empty for none.
+    """
     if missing == "raise" or not targets:
         return np.arange(num_rows), []
     known = np.flatnonzero(np.any([cells.is_there for cells in targets.values()], axis=0))
@@ -71,8 +76,17 @@ def known_rows(
             f"expected a known target in some rows of {name}, got none of {num_rows:,}; correct the cells of "
             f"{', '.join(map(shown, targets))}, or name another target"
         )
-    without = num_rows - len(known)
-    return known, [f"{several(without, 'row')} without a target left out"] if without else []
+    notes = [f"{several(num_rows - len(known), 'row')} without a target left out"] if len(known) < num_rows else []
+    for key, cells in exposure.items():
+        without = int((~cells.is_there[known]).sum())
+        known = known[cells.is_there[known]]
+        if not len(known):
+            raise ValueError(
+                f"expected an exposure in some rows of {name} with a target, got none; correct the cells of "
+                f"{shown(key)}"
+            )
+        notes += [f"{several(without, 'row')} without an exposure left out"] if without else []
+    return known, notes
 
 
 def _typed(cells: Cells, what: str) -> NDArray[Any]:
