@@ -75,8 +75,47 @@ FILES_OF_MODELS = (
 """Files of BoTorch's tests in which a WeightSpaceModel stands for a SingleTaskGP."""
 FUNCTIONS = (("Branin", 2), ("StyblinskiTang", 3), ("Levy", 4), ("Hartmann", 6))
 
-REASONS: tuple[tuple[str, str, str], ...] = ()
-"""Why checks fail: the suite, a pattern of what they are called or say, and the reason."""
+REASONS: tuple[tuple[str, str, str], ...] = (
+    (
+        "scikit-learn",
+        "check_sample_weight_equivalence",
+        "a weight divides the noise of a row; the evidence, which teaches parameters, is not that of equal rows",
+    ),
+    ("skpro", "docstring has no doctest", "the docstring of skpro's adapter has no example, whatever it wraps"),
+    ("sktime", "docstring has no doctest", "the docstring of sktime's forecaster has no example, whatever it wraps"),
+    (
+        "MAPIE",
+        "JackknifeAfterBootstrapRegressor.*covers",
+        "without a seed MAPIE draws the resamples anew for residuals, which are then those of rows already seen",
+    ),
+    ("BoTorch", "task_feature", "the installed BoTorch no longer takes the deprecated argument that is tested"),
+    ("BoTorch", "require JAX", "JAX and NumPyro are not installed"),
+    (
+        "BoTorch",
+        "expected the state of RandomFourier",
+        "the test takes the batch dimension from a state, in which features have none",
+    ),
+    ("BoTorch", "'DenseFeatureKernel' object has no", "a plain kernel of features has no lengthscale of its own"),
+    ("BoTorch", r"expected at least one row in x", "features of no rows are refused"),
+    (
+        "BoTorch",
+        r"expected train_X of shape \(N, d\)",
+        "a WeightSpaceModel takes no batches of training data",
+    ),
+    ("BoTorch", "test_custom_init", "a WeightSpaceModel has features of the kernel that is passed, not this kernel"),
+    ("BoTorch", "MultitaskFixedNoise", "known noise of several outputs has a likelihood of rfgp"),
+    ("BoTorch", "test_fantasized_noise", "fantasies do not add their noise to the likelihood of the model"),
+    ("BoTorch", "Model is not a `SingleTaskGP`", "BoTorch asks for a SingleTaskGP by name"),
+    (
+        "BoTorch",
+        "test_proximal:",
+        "train_inputs of a WeightSpaceModel are as passed, where BoTorch takes transformed ones in evaluation mode",
+    ),
+    ("BoTorch", "_transform_tensor_args", "the test calls a private method of BoTorch's batched models"),
+    ("BoTorch", "FunctionPath", "paths of a WeightSpaceModel are exact functions of weights, no MatheronPath"),
+    ("BoTorch", r"expected train_Y of shape \(20", "the test has 20 inputs and two observations"),
+)
+"""Why checks fail: the suite, a pattern in the object, the check and what it says, and the reason."""
 
 Checks = dict[str, tuple[str, str]]
 """Whether each check has passed, failed or been skipped, and what it says."""
@@ -393,10 +432,9 @@ def cell(suite: str, label: str, function: str, arguments: tuple[Any, ...]) -> d
     return {"suite": suite, "version": importlib.metadata.version(suite), "object": label} | found
 
 
-def reason(suite: str, check: str, message: str) -> str:
+def reason(suite: str, said_of: str) -> str:
     """Why a check fails, as far as it is known."""
-    known = (why for of, pattern, why in REASONS if of == suite and re.search(pattern, f"{check}: {message}"))
-    return next(known, "")
+    return next((why for of, pattern, why in REASONS if of == suite and re.search(pattern, said_of)), "")
 
 
 def claims(result: dict[str, Any]) -> dict[str, Any]:
@@ -408,9 +446,9 @@ def claims(result: dict[str, Any]) -> dict[str, Any]:
         for check, status, message in found["not passed"]:
             if status == "failed":
                 failed[suite, label].add(check)
-                row = rows.setdefault(f"{suite}: {check}", {"suite": suite, "check": check, "objects": ""})
-                row["objects"] += f"{', ' if row['objects'] else ''}{label}"
-                row["reason"] = row.get("reason") or reason(suite, check, message)
+                why = reason(suite, f"{label}: {check}: {message}")
+                row = rows.setdefault(f"{suite}: {check}: {why}", {"suite": suite, "check": check, "objects": ""})
+                row |= {"objects": f"{row['objects']}, {label}".removeprefix(", "), "reason": why}
     return {
         "failures": rows,
         "of BoTorch with rfgp and not with dense": sorted(failed["BoTorch", "rfgp"] - failed["BoTorch", "dense"]),

@@ -75,13 +75,13 @@ def test_failures_of_several_objects_are_one_row_with_a_reason_or_none(monkeypat
     cells = {name: cell(name, *failed) for name, failed in {"dense": ["shapes"], "rfgp": ["shapes", "new"]}.items()}
     assert public_suites.claims({"cells": cells}) == {
         "failures": {
-            "BoTorch: shapes": {
+            "BoTorch: shapes: it has shapes": {
                 "suite": "BoTorch",
                 "check": "shapes",
                 "objects": "dense, rfgp",
                 "reason": "it has shapes",
             },
-            "BoTorch: new": {"suite": "BoTorch", "check": "new", "objects": "rfgp", "reason": ""},
+            "BoTorch: new: ": {"suite": "BoTorch", "check": "new", "objects": "rfgp", "reason": ""},
         },
         "of BoTorch with rfgp and not with dense": ["new"],
     }
@@ -106,3 +106,9 @@ def test_what_is_not_installed_is_told_and_what_stops_is_a_failure(tmp_path, mon
         "skipped": 0,
         "not passed": [["the whole suite", "failed", "KeyError: '?'"]],
     }
+
+
+def test_every_stored_failure_has_a_reason():
+    path = Path(public_suites.__file__).parent / "results" / "public_suites.json"
+    failures = public_suites.claims(json.loads(path.read_text(encoding="utf-8")))["failures"]
+    assert failures and [name for name, row in failures.items() if not row["reason"]] == []
