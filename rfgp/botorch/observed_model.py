@@ -125,13 +125,17 @@ class ObservedModel(GPyTorchModel, GP):
         optimizer_kwargs: dict[str, Any] | None = None,
         **kwargs: Any,
     ) -> MarginalLogLikelihood:
-        """:meth:`fit` for ``fit_gpytorch_mll``; returns the marginal log likelihood in evaluation mode."""
+        """:meth:`fit` for ``fit_gpytorch_mll``; returns the marginal log likelihood in evaluation mode.
+
+        :param optimizer_kwargs: options of :func:`rfgp.fit`; ``{"options": {"maxiter": n}}`` of BoTorch's own optimizer
+            is ``max_evaluations=n``.
+        """
         if closure is not None or closure_kwargs is not None or "optimizer" in kwargs:
             raise ValueError(
                 "expected neither a closure nor an optimizer, got one; rfgp.fit trains the model: pass its options in "
                 "optimizer_kwargs"
             )
-        self.fit(**(optimizer_kwargs or {}))
+        self.fit(**_options_of_fit(optimizer_kwargs or {}))
         return mll.eval()
 
     def _rows(self) -> tuple[Tensor, Tensor, Tensor | None]:
@@ -195,3 +199,17 @@ def _no_advice() -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*the exact kernel costs less")
         yield
+
+
+def _options_of_fit(optimizer_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Options of rfgp.fit, where BoTorch's optimizer has a number of iterations."""
+    options = dict(optimizer_kwargs)
+    of_scipy = dict(options.pop("options", {}))
+    if "maxiter" in of_scipy:
+        options["max_evaluations"] = of_scipy.pop("maxiter")
+    if of_scipy:
+        raise ValueError(
+            f"expected maxiter alone among the options of BoTorch's optimizer, got {', '.join(of_scipy)}; rfgp.fit "
+            "trains the model: pass its options in optimizer_kwargs"
+        )
+    return options

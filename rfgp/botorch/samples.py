@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from botorch.models.model import Model
@@ -25,7 +26,7 @@ class ModelSamples:
     def __init__(self, functions: Functions, num_functions: int, model: Model) -> None:
         self._functions, self._weights = functions, functions.sample(num_functions)
         transforms = (getattr(model, name, None) for name in ("input_transform", "outcome_transform"))
-        self._input_transform, self._outcome_transform = copy.deepcopy(tuple(transforms))
+        self._input_transform, self._outcome_transform = map(_values_of, transforms)
 
     def __call__(self, X: Tensor) -> Tensor:
         """The functions at X (..., q, d), as (S, ..., q, m)."""
@@ -45,3 +46,9 @@ class ModelSamples:
             return values
         result: Tensor = self._outcome_transform.untransform(values, X=X)[0]
         return result
+
+
+def _values_of(transform: Any) -> Any:
+    """A copy of a transform, also of one that is computed from tensors with gradients."""
+    buffers = [] if transform is None else list(transform.buffers())
+    return copy.deepcopy(transform, {id(buffer): buffer.detach().clone() for buffer in buffers})

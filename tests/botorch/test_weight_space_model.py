@@ -436,6 +436,27 @@ def test_defaults_of_several_outputs():
     assert len(names) == 2
 
 
+def test_iterations_of_botorchs_optimizer_are_evaluations():
+    x, y = problem()
+    found = [WeightSpaceModel(x, y, kernel=features()) for _ in range(2)]
+    for model, options in zip(found, ({"options": {"maxiter": 3}}, {"max_evaluations": 3}), strict=True):
+        fit_gpytorch_mll(ExactMarginalLogLikelihood(model.likelihood, model), optimizer_kwargs=options)
+    assert all(map(torch.equal, *(model.parameters() for model in found)))
+    assert not torch.equal(found[0].likelihood.noise, WeightSpaceModel(x, y, kernel=features()).likelihood.noise)
+    with pytest.raises(ValueError, match="maxiter alone among the options of BoTorch's optimizer, got gtol"):
+        found[0].custom_fit(None, optimizer_kwargs={"options": {"gtol": 1e-3}})
+
+
+def test_functions_are_drawn_where_observations_have_gradients():
+    x, y = problem()
+    model = WeightSpaceModel(x, y.requires_grad_(), kernel=features())
+    same = WeightSpaceModel(x, y.detach(), kernel=features())
+    torch.manual_seed(1)
+    drawn = model.sample_functions(2)(x)
+    torch.manual_seed(1)
+    torch.testing.assert_close(drawn, same.sample_functions(2)(x))
+
+
 def test_float32():
     x, y = problem()
     kernel = features()

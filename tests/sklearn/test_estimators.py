@@ -14,6 +14,7 @@ import pytest
 import scipy.stats
 import torch
 from gpytorch.kernels import MaternKernel, RBFKernel, ScaleKernel
+from rounded_counts import RoundedCounts
 from sklearn.base import clone
 from sklearn.datasets import load_wine, make_friedman1
 from sklearn.linear_model import Ridge
@@ -25,7 +26,6 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 from rfgp.inference.local import SharedRows
 from rfgp.sklearn import (
     RandomFeatureGPClassifier,
-    RandomFeatureGPCountRegressor,
     RandomFeatureGPRegressor,
     RandomFeatures,
     TableEncoder,
@@ -36,21 +36,6 @@ from rfgp.training import timing
 
 SMALL = {"num_features": 64, "max_evaluations": 12, "kernel": "matern32", "random_state": 0}
 QUICK = SMALL | {"num_features": 16, "max_evaluations": 1, "num_neighbors": 8}
-
-
-class RoundedCounts(RandomFeatureGPCountRegressor):
-    """Regression of counts: hundredths of the positive targets of scikit-learn's checks, most of which are none."""
-
-    def fit(self, X, y, exposure=None):
-        return super().fit(X, rounded(y), exposure)
-
-    def score(self, X, y, exposure=None):
-        return super().score(X, rounded(y), exposure)
-
-
-def rounded(y):
-    is_number = y is not None and np.asarray(y).dtype.kind in "fi"
-    return np.rint(100.0 * np.asanyarray(y)) if is_number else y
 
 
 EACH = [
