@@ -136,6 +136,10 @@ def test_commands_of_tables_run_in_the_order_of_the_pages(tmp_path, monkeypatch,
     table = np.column_stack([x, x.sum(-1)])
     np.savetxt("houses.csv", table, delimiter=",", header="rooms,area,age,price", comments="")
     np.savetxt("new-houses.csv", table[:5, 2::-1], delimiter=",", header="age,area,rooms", comments="")
+    claims = np.random.default_rng(1).poisson(2.0 * table[:, 0])
+    policies = np.column_stack([x[:, 1:], 1.0 + table[:, 0], claims])
+    np.savetxt("policies.csv", policies, delimiter=",", header="age,power,years,claims", comments="")
+    np.savetxt("new-policies.csv", policies[:5, :3], delimiter=",", header="age,power,years", comments="")
     assert len(TABLES) > 3
     for arguments in TABLES:
         if "--help" in arguments:

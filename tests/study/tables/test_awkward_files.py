@@ -327,7 +327,7 @@ def test_what_is_refused(file, text, message):
         ({"decimal": ";"}, "expected one of ., , for decimal, got ';'"),
         ({"header": 1}, "expected True or False for header, got 1"),
         ({"missing": "ignore"}, "expected one of raise, drop, impute for missing, got 'ignore'"),
-        ({"task": "ranking"}, "expected one of classification, regression for task, got 'ranking'"),
+        ({"task": "ranking"}, "expected one of classification, regression, counts for task, got 'ranking'"),
         ({"drop": "y"}, "expected a target that is not dropped, got 'y' as both"),
         ({"drop": ["z"]}, "(a, b, y) or its index as a column to drop, got 'z'"),
         ({"drop": ["a", "b"]}, "expected a column of table.csv that can be an input, got 'y' (target)"),
