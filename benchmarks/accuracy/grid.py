@@ -90,7 +90,8 @@ def _seconds(cell: dict[str, Any], limit: float) -> float:
 
 def _ended(cell: dict[str, Any], limit: int) -> dict[str, Any]:
     """The limit, of what the system ended there."""
-    return {"status": f"over {limit} s"} if cell.get("status") == f"exit status {-signal.SIGKILL}" else cell
+    ends = {f"exit status {-number}" for number in (signal.SIGKILL, signal.SIGXCPU)}
+    return {"status": f"over {limit} s"} if cell.get("status") in ends else cell
 
 
 def _cells(
