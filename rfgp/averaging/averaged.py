@@ -41,7 +41,8 @@ class AveragedGP(FittedRows):
 
     :param x: inputs (N, d), finite, in float64.
     :param y: targets (N,), finite, or (N, T), where NaN is missing, which vary. Missing values are drawn given all that
-        is known of the same rows and the same targets, and count in no left-out density.
+        is known of the same rows and the same targets, and count in no left-out density; processes with lengthscales of
+        all inputs have the rows where their target is known instead.
     :param learns_baseline: what learns another model, such as a forest, from inputs (N, d) and targets (N, T): a
         function that predicts targets (M, T), with an attribute ``left_out``, predictions of the training rows by what
         was learned from others.
@@ -119,8 +120,12 @@ class AveragedGP(FittedRows):
             drawn = self.predictive(x).of_scores(self._correlated(normal, generator)[0])
             new = torch.where(y.isnan(), drawn.clamp(*self.limits), y)
         new, every = new.reshape(len(new), -1), torch.cat([self.x, x])
+        observed = y.reshape(new.shape)
         rows = {id(member.rows): member.rows.with_inputs(every) for member in self.members}
-        members = [member.with_rows(rows[id(member.rows)], x, new) for member in self.members]
+        members = [
+            member.with_rows(rows[id(member.rows)], x, observed if member.takes_missing else new)
+            for member in self.members
+        ]
         self._stack(members, every, torch.cat([self.y, y]), torch.cat([self.targets, new]))
         return self
 
@@ -313,7 +318,7 @@ class AveragedGP(FittedRows):
         found = []
         for number in range(means.shape[1]):
             total, columns = x.new_zeros(len(x), len(x)), torch.tensor([number])
-            ends = [end[columns] for end in (center, low, high)]
+            ends = [end[..., columns] for end in (center, *marginal.row_limits)]
             for k, member in enumerate(members):
                 share = float(self.weights[k, number]) / member.num_draws
                 if not share:

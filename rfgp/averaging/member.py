@@ -50,12 +50,14 @@ class Member(abc.ABC, Generic[MemberRowsT]):
     :ivar rows: the training inputs.
     :ivar target: the scale of the targets.
     :ivar num_draws: how many draws S of the parameters there are.
+    :ivar takes_missing: whether targets can be missing; others have draws of them.
     :ivar optimism: the nats by which rows that are left out are too probable, as inputs were learned from them.
     """
 
     rows: MemberRowsT
     target: ColumnScale
     num_draws: int
+    takes_missing: bool = False
     optimism: float = 0.0
 
     @abc.abstractmethod
@@ -103,7 +105,7 @@ class Member(abc.ABC, Generic[MemberRowsT]):
 
         :param rows: all inputs, those that were there first.
         :param x: the new inputs (M, d).
-        :param y: their targets (M, T).
+        :param y: their targets (M, T), with NaN for missing ones if the member takes them.
         """
 
     @abc.abstractmethod

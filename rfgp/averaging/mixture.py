@@ -22,7 +22,7 @@ DEGREES = (3.0, 4.0, 6.0, 10.0, 30.0, math.inf)
 _NODES = torch.linspace(-5.0, 5.0, 31, dtype=torch.float64)
 _NODE_WEIGHTS = torch.softmax(-0.5 * _NODES.square(), 0)
 """Nodes and weights of means over transformed targets: the trapezoidal rule, which is exact for smooth functions."""
-_STEPS, _CLOSE, _ROUNDING = 60, 1e-10, 1e-15
+_STEPS, _CLOSE, _ROUNDING = 200, 1e-10, 1e-15
 """Quantiles are found in so many steps, to so much of a standard deviation, or of their level."""
 _MOST_VALUES = 200_000
 """So many values are transformed at once."""
@@ -185,9 +185,7 @@ class MixtureComponent(NamedTuple):
     def about(self, center: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
         """Means (M, T) of targets less a center (T,), and of the squares of these differences.
 
-        Nodes on a transformed scale are within limits, or as far from the median as that is from the center.
-
-        :param low: lower limits (T,) of nodes on a transformed scale.
+        :param low: lower limits (T,) or (M, T) of nodes on a transformed scale.
         :param high: upper limits.
         """
         mean, variance = self.moments
@@ -196,8 +194,6 @@ class MixtureComponent(NamedTuple):
             square = apart.square() + self.tail.variance * unit.square() * variance
             return apart.mean(0), square.mean(0)
         first, second, std = torch.zeros_like(mean[0]), torch.zeros_like(mean[0]), variance.sqrt()
-        reach = 2.0 * self.target.inverse(mean).clamp(-_ENDLESS, _ENDLESS) - center
-        low, high = torch.minimum(low, reach), torch.maximum(high, reach)
         steps = self.tail.icdf(torch.special.ndtr(_NODES).unsqueeze(-1).expand(-1, mean.shape[-1]))
         count = max(1, _MOST_VALUES // max(mean.numel(), 1))
         for some, weights in zip(steps.split(count), _NODE_WEIGHTS.split(count), strict=True):
@@ -211,8 +207,9 @@ class Mixture:
     """The distributions of new targets, each alone: weighted mixtures of what members predict.
 
     Targets of a transformed scale count in means and variances with at most the range of the training targets and half
-    of it on both sides: the exponential of Student's t has no mean. Where a median is outside of this range, they count
-    up to twice its distance from the middle.
+    of it on both sides: the exponential of Student's t has no mean. Where the median of the medians of all components
+    is outside of this range, they count up to twice its distance from the middle: a component of little weight that
+    extrapolates far does not decide.
 
     :param components: what the members predict of M values of T targets.
     :param weights: their weights, (K, T).
@@ -252,11 +249,27 @@ class Mixture:
         return low, high
 
     @functools.cached_property
+    def row_limits(self) -> tuple[Tensor, Tensor]:
+        """The ends of what counts in each row, (M, T)."""
+        low, high = self.limits
+        shape, parts, shares = self._matrix_shape, list[Tensor](), list[Tensor]()
+        for component, columns, weights in zip(self._components, self._columns, self._weights, strict=True):
+            medians = component.target.inverse(component.moments.mean).clamp(-_ENDLESS, _ENDLESS)
+            part, share = (low.new_zeros(len(medians), *size) for size in (shape, shape[1:]))
+            part[..., columns], share[:, columns] = medians, weights / len(medians)
+            parts.append(part)
+            shares.append(share)
+        medians, order = torch.cat(parts).sort(0)
+        below = torch.cat(shares).unsqueeze(1).expand_as(medians).gather(0, order).cumsum(0)
+        place = (below < 0.5 * below[-1]).sum(0, keepdim=True)
+        reach = 2.0 * medians.gather(0, place).squeeze(0) - 0.5 * (low + high)
+        return torch.minimum(low, reach), torch.maximum(high, reach)
+
+    @functools.cached_property
     def _moments(self) -> tuple[Tensor, Tensor]:
         """Means and variances (M, T)."""
-        low, high = self.limits
-        center = 0.5 * (low + high)
-        ends = [(center[columns], low[columns], high[columns]) for columns in self._columns]
+        center, (low, high) = 0.5 * (self.limits[0] + self.limits[1]), self.row_limits
+        ends = [(center[columns], low[:, columns], high[:, columns]) for columns in self._columns]
         parts = [part.about(*limits) for part, limits in zip(self._components, ends, strict=True)]
         first, second = self._mixed([one for one, _ in parts]), self._mixed([two for _, two in parts])
         return center + first, (second - first.square()).clamp_min(0.0)
@@ -298,7 +311,8 @@ class Mixture:
         ]
         low, high = self.limits
         twin.limits = center + scale * low, center + scale * high
-        vars(twin).pop("_moments", None)
+        for name in ("_moments", "row_limits"):
+            vars(twin).pop(name, None)
         return twin
 
     def widened(self, factor: Tensor) -> Mixture:
@@ -366,7 +380,8 @@ class Mixture:
         for part, columns in zip(quantiles, self._columns, strict=True):
             low[:, columns] = torch.minimum(low[:, columns], part.amin(0))
             high[:, columns] = torch.maximum(high[:, columns], part.amax(0))
-        found = torch.minimum(torch.maximum(found, low), high)
+        mean, reach = (part.reshape(found.shape) for part in (self.mean, _FARTHEST * self.stddev))
+        found = torch.minimum(torch.maximum(found.clamp(mean - reach, mean + reach), low), high)
         close = _CLOSE * (self.stddev.reshape(found.shape) + 1e-300)
         score = torch.special.ndtri(level)
         for _ in range(_STEPS):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -35,7 +36,8 @@ def members_of_several(
     """Members for inputs (N, d) and targets (N, T), or draws of those that are missing.
 
     Of more than 400 rows, 300 choose members and the shapes of their kernels, by 100 targets at most. Where rows and
-    targets are few, targets have lengthscales of all inputs too, on the scales that have most of the weight.
+    targets are few, targets have lengthscales of all inputs too, on the scales that have most of the weight. Draws of
+    missing values hide which targets are to be transformed: where some are missing, there are members of both.
 
     :param draws: the targets, with other draws of what is missing in each.
     :param known: which targets are known, and count in left-out densities, (N, T).
@@ -61,32 +63,42 @@ def members_of_several(
         ways = [ways[k] for k in best]
     banks = {kind: KernelBank(scales[kind], x, shapes[kind]) for kind in {way.kind: None for way in ways}}
     of_banks = [targets.member(way, banks) for way in ways]
-    members: list[Member[Any]] = [*of_banks]
+    with_lengthscales: list[Member[Any]] = []
     if len(scales["values"].kept) > 1 and _work(x, y) <= _MOST_WORK and y.shape[1] <= _MOST_TARGETS:
-        shares = stacked(members, y, known, groups_by_size(groups)).shares
-        plain = [k for k, way in enumerate(ways) if not way.rotates and not way.has_baseline]
-        likely = of_banks[max(plain or range(len(ways)), key=lambda k: shares[k])]
-        rows_of_table = TableRows(likely.rows.scale, x)
+        shares = stacked(of_banks, y, known, groups_by_size(groups)).shares
+        plain = [k for k, way in enumerate(ways) if not way.rotates and not way.has_baseline] or [*range(len(ways))]
+        likely = ways[max(plain, key=shares.__getitem__)]
+        rows_of_table = TableRows(scales[likely.kind], x)
         if has_lengthscales(rows_of_table.x.shape[1], len(x)):
-            members.append(_with_lengthscales(x, y, rows_of_table, likely.target))
-    if len(draws) == 1:
-        return members
-    return [ImputedMember([member, *(member.with_targets(draw) for draw in draws[1:])]) for member in members]
+            its_scales = [transforms[likely.is_transformed]] if len(draws) == 1 else [*transforms.values()]
+            with_lengthscales = _with_lengthscales(x, observed, rows_of_table, its_scales)
+    if len(draws) > 1:
+        of_draws = [[member, *(member.with_targets(draw) for draw in draws[1:])] for member in of_banks]
+        return [*map(ImputedMember, of_draws), *with_lengthscales]
+    return [*of_banks, *with_lengthscales]
 
 
-def _with_lengthscales(x: Tensor, y: Tensor, rows: TableRows, target: ColumnScale) -> TableMember:
-    """A member with lengthscales of all inputs; of more than 400 rows, 300 say where the search begins."""
-    member, few = TableMember(rows, target, y), None
+def _with_lengthscales(x: Tensor, y: Tensor, rows: TableRows, targets: Sequence[ColumnScale]) -> list[Member[Any]]:
+    """Members with lengthscales of all inputs, for several scales of the targets (N, T).
+
+    Every target has the rows where it is known. Of more than 400 rows, 300 say where the search begins, and the search
+    on a second scale begins at the parameters of the first.
+    """
+    near, found = None, list[Member[Any]]()
     if len(x) > CHOOSING:
         some = chosen_rows(len(x))
-        few = TableMember(TableRows(rows.scale, x[some]), target, y[some])
-        few.learn()
-        few.draw(1, 1)
-    member.learn(few)
-    if _work(x, y) <= _WORK_OF_DRAWS:
-        share = min(1.0, (CHOSEN_BY / len(x)) ** 2)
-        member.draw(max(_FEWEST_DRAWS, int(_DRAWS * share**0.5)), max(_FEWEST_PROPOSALS, int(_PROPOSALS * share)))
-    return member
+        near = TableMember(TableRows(rows.scale, x[some]), targets[0], y[some])
+        near.learn()
+        near.draw(1, 1)
+    for target in targets:
+        member = TableMember(rows, target, y)
+        member.learn(near)
+        near = copy.copy(member)
+        if _work(x, y) <= _WORK_OF_DRAWS:
+            share = min(1.0, (CHOSEN_BY / len(x)) ** 2)
+            member.draw(max(_FEWEST_DRAWS, int(_DRAWS * share**0.5)), max(_FEWEST_PROPOSALS, int(_PROPOSALS * share)))
+        found.append(member)
+    return found
 
 
 def _work(x: Tensor, y: Tensor) -> float:

@@ -16,7 +16,7 @@ from ..linalg import cholesky
 from .column_scale import ColumnScale
 from .functions import ConditionedKernel, DrawnFunctions
 from .input_scale import InputScale
-from .member import Functions, JointNormal, Member, MemberRows, Moments, by_rows, group_left_out
+from .member import Functions, JointNormal, Member, MemberRows, Moments, by_rows, group_left_out, groups_by_size
 from .parameter_draws import TOLERANCE, Floats, most_probable, parameter_draws
 from .smooth_kernel import SmoothKernel
 from .table_kernel import FixedParts, TableKernel, fixed_matrices, has_lengthscales
@@ -30,6 +30,10 @@ _CACHED_VALUES, _BLOCK_VALUES, _LEAST_BLOCK = 2**17, 3_000_000, 2000
 parameters for so many, or so many rows."""
 
 
+_Known = Tensor | slice
+"""Some of the rows: their numbers, which they are, or all."""
+
+
 class TableRows(FixedParts, MemberRows):
     """Inputs on a scale, and the parts of the kernel there that have no parameters but a scale."""
 
@@ -37,8 +41,8 @@ class TableRows(FixedParts, MemberRows):
         self.scale, self.x = scale, scale(x)
         self.fixed = fixed_matrices(self.x, self.x)
 
-    def of(self, some: Tensor) -> TableRows:
-        """Some of the rows, by their numbers."""
+    def of(self, some: _Known) -> TableRows:
+        """Some of the rows."""
         twin = copy.copy(self)
         twin.x, twin.fixed = self.x[some], self.fixed[:, some][:, :, some]
         return twin
@@ -48,9 +52,13 @@ class TableRows(FixedParts, MemberRows):
 
 
 class _Posterior(NamedTuple):
-    """A kernel, its parameters (p,), the Cholesky factor (N, N) of the covariance, and its solution (N,)."""
+    """A kernel, its parameters (p,), the Cholesky factor (n, n) of the covariance, and its solution (n,).
+
+    :param known: which of the rows (N,) these are.
+    """
 
     kernel: TargetKernel
+    known: _Known
     vector: Floats
     factor: Tensor
     alpha: Tensor
@@ -65,8 +73,10 @@ class TableMember(Member[TableRows]):
 
     :param rows: the inputs.
     :param target: the scale of the targets.
-    :param y: the targets.
+    :param y: the targets, with NaN for missing ones: every process has the rows where its target is known.
     """
+
+    takes_missing = True
 
     def __init__(self, rows: TableRows, target: ColumnScale, y: Tensor) -> None:
         self.rows, self.target, self.has_lengthscales = rows, target, has_lengthscales(rows.x.shape[1], len(rows.x))
@@ -77,8 +87,17 @@ class TableMember(Member[TableRows]):
     @property
     def kernels(self) -> Sequence[TargetKernel]:
         """The kernel of each target."""
-        rows = self.rows
-        return [TableKernel(rows.x, column, rows.fixed, self.has_lengthscales) for column in self.y.mT]
+        return [self._kernel(self.rows.of(known), y[known]) for y, known in zip(self.y.mT, self._known, strict=True)]
+
+    def _kernel(self, rows: TableRows, y: Tensor) -> TargetKernel:
+        """The kernel of rows (n, d) with a target (n,)."""
+        return TableKernel(rows.x, y, rows.fixed, self.has_lengthscales)
+
+    @property
+    def _known(self) -> list[_Known]:
+        """The rows in which each target is known."""
+        known = ~self.y.isnan()
+        return [slice(None) if bool(column.all()) else column for column in known.mT]
 
     def _with_some(self, some: Tensor) -> TableMember:
         """The same with some of the rows, by their numbers."""
@@ -114,12 +133,21 @@ class TableMember(Member[TableRows]):
         draws = [parameter_draws(kernel, mode, count, num_proposals) for kernel, mode in pairs]
         self.vectors, self.roots = [of.vectors for of in draws], [of.root for of in draws]
 
+    def _posteriors(self, number: int, vectors: Floats) -> Iterator[_Posterior]:
+        """Those of a target, for parameters (S, p)."""
+        known = self._known[number]
+        kernel = self._kernel(self.rows.of(known), self.y[known, number])
+        for vector in vectors:
+            factor = _factor(kernel, vector)
+            alpha = torch.cholesky_solve(kernel.y.unsqueeze(-1), factor).squeeze(-1)
+            yield _Posterior(kernel, known, vector, factor, alpha)
+
     def _moments(self, of_posterior: Callable[[_Posterior], tuple[Tensor, Tensor]]) -> Moments:
         """Means (M,) and variances of every target and draw; those of equal draws are computed once."""
         means, variances = [], []
-        for kernel, vectors in zip(self.kernels, self.vectors, strict=True):
+        for number, vectors in enumerate(self.vectors):
             different, places = np.unique(vectors, axis=0, return_inverse=True)
-            pairs = [of_posterior(_posterior(kernel, vector)) for vector in different]
+            pairs = [of_posterior(posterior) for posterior in self._posteriors(number, different)]
             mean, variance = (torch.stack(part)[places.reshape(-1)] for part in zip(*pairs, strict=True))
             means.append(mean)
             variances.append(variance)
@@ -130,10 +158,45 @@ class TableMember(Member[TableRows]):
             inverse = torch.cholesky_inverse(given.factor)
             columns = given.kernel.y.unsqueeze(-1), given.alpha.unsqueeze(-1)
             block = functools.partial(_block, inverse)
-            mean, variance = group_left_out(*columns, inverse.diagonal(), block, groups)
-            return mean.squeeze(-1), variance
+            if isinstance(given.known, slice):
+                mean, variance = group_left_out(*columns, inverse.diagonal(), block, groups)
+                return mean.squeeze(-1), variance
+            group = torch.arange(len(self.y))
+            for rows in groups:
+                group[rows] = rows[:, :1]
+            of_known = group_left_out(*columns, inverse.diagonal(), block, groups_by_size(group[given.known]))
+            known, (mean, variance) = given.known, self._of_missing(given, given.known, inverse, group)
+            mean[known], variance[known] = of_known[0].squeeze(-1), of_known[1]
+            return mean, variance
 
         return self._moments(moments)
+
+    def _of_missing(self, given: _Posterior, known: Tensor, inverse: Tensor, group: Tensor) -> tuple[Tensor, Tensor]:
+        r"""Means and variances (N,) of a target in rows without it, by the rows of other groups that have it.
+
+        .. math:: \mu - w_G^\top (A_{GG})^{-1} \alpha_G, \qquad v + w_G^\top (A_{GG})^{-1} w_G
+
+        Here :math:`\mu` and v are those by all rows that have it, w their weights, and G the rows of the same group.
+
+        :param known: which rows (N,) have it.
+        :param inverse: the inverse A (n, n) of the covariance.
+        :param group: the numbers (N,) of the groups.
+        """
+        kernel, _, vector, _, alpha = given
+        missing, of_known = (~known).nonzero().flatten(), group[known]
+        new = self.rows.x[missing]
+        cross = kernel.between(kernel.x, new)(vector)
+        weights = inverse @ cross
+        means, variances = cross.mT @ alpha, kernel.variance(vector, new) - (cross * weights).sum(0)
+        for place, number in enumerate(group[missing].tolist()):
+            same = (of_known == number).nonzero().flatten()
+            if len(same):
+                own = torch.linalg.solve(inverse[same][:, same], weights[same, place])
+                means[place] -= own @ alpha[same]
+                variances[place] += own @ weights[same, place]
+        mean, variance = self.y.new_zeros(len(group)), self.y.new_ones(len(group))
+        mean[missing], variance[missing] = means, variances.clamp_min(0.0) + kernel.noise(vector)
+        return mean, variance
 
     def whitened(self, columns: Tensor) -> tuple[Tensor, Tensor]:
         """Columns (N, C), and the first target (N, 1), times the inverse root of its covariance for the first draw."""
@@ -143,10 +206,10 @@ class TableMember(Member[TableRows]):
         return found[:, :-1], found[:, -1:]
 
     def log_evidence(self) -> float:
-        total = float(self.target.log_slope(self.target.inverse(self.y)).sum())
+        total = float(self.target.log_slope(self.target.inverse(self.y)).nansum())
         for kernel, mode in zip(self.kernels, self.modes, strict=True):
             total += kernel.prior(mode)[0] - kernel.loss(mode, has_gradient=False)[0]
-        return total - 0.5 * self.y.numel() * math.log(2.0 * math.pi)
+        return total - 0.5 * float((~self.y.isnan()).sum()) * math.log(2.0 * math.pi)
 
     def with_targets(self, y: Tensor) -> TableMember:
         twin = copy.copy(self)
@@ -195,10 +258,10 @@ class TableMember(Member[TableRows]):
         """Predictions at blocks of inputs on their scale; for vectors the kernels between training inputs and these."""
 
         def moments(given: _Posterior) -> tuple[Tensor, Tensor]:
-            kernel, vector, factor, alpha = given
+            kernel, known, vector, factor, alpha = given
             means, variances = [], []
             for new, cross_of in zip(blocks, crosses, strict=True):
-                cross = cross_of(vector)
+                cross = cross_of(vector)[known]
                 means.append(alpha @ cross)
                 half = torch.linalg.solve_triangular(factor, cross, upper=False)
                 variances.append(kernel.variance(vector, new) - half.square_().sum(0))
@@ -208,13 +271,12 @@ class TableMember(Member[TableRows]):
         return self._moments(moments)
 
     def joint(self, x: Tensor, has_noise: bool = True) -> Callable[[int], Iterator[JointNormal]]:
-        new, kernels = self.rows.scale(x), self.kernels
-        priors, crosses = kernels[0].between(new, new), kernels[0].between(self.rows.x, new)
+        new, between = self.rows.scale(x), self.kernels[0].between
+        priors, crosses = between(new, new), between(self.rows.x, new)
 
         def of_target(number: int) -> Iterator[JointNormal]:
-            for each in self.vectors[number]:
-                kernel, vector, factor, alpha = _posterior(kernels[number], each)
-                cross = crosses(vector)
+            for kernel, known, vector, factor, alpha in self._posteriors(number, self.vectors[number]):
+                cross = crosses(vector)[known]
                 half = torch.linalg.solve_triangular(factor, cross, upper=False)
                 covariance = priors(vector).sub_(half.mT @ half)
                 latent = (kernel.variance(vector, new) - half.square().sum(0)).clamp_min(0.0)
@@ -255,14 +317,8 @@ def _block(matrix: Tensor, rows: Tensor) -> Tensor:
 class SmoothMember(TableMember):
     """The same with the kernel of smooth functions."""
 
-    @property
-    def kernels(self) -> Sequence[TargetKernel]:
-        return [SmoothKernel(self.rows.x, column) for column in self.y.mT]
-
-
-def _posterior(kernel: TargetKernel, vector: Floats) -> _Posterior:
-    factor = _factor(kernel, vector)
-    return _Posterior(kernel, vector, factor, torch.cholesky_solve(kernel.y.unsqueeze(-1), factor).squeeze(-1))
+    def _kernel(self, rows: TableRows, y: Tensor) -> TargetKernel:
+        return SmoothKernel(rows.x, y)
 
 
 def _factor(kernel: TargetKernel, vector: Floats) -> Tensor:

@@ -14,7 +14,8 @@ from rfgp.averaging import AveragedGP, most_probable, one_target, parameter_draw
 from rfgp.averaging.column_scale import ColumnScale
 from rfgp.averaging.input_scale import InputScale
 from rfgp.averaging.learned_map import learned_map
-from rfgp.averaging.mixture import DEGREES, MixtureComponent, Tail
+from rfgp.averaging.member import Moments
+from rfgp.averaging.mixture import DEGREES, Mixture, MixtureComponent, Tail
 from rfgp.averaging.one_target import _FORMS, Form, _draw, _taken
 from rfgp.averaging.smooth_kernel import SmoothKernel
 from rfgp.averaging.stacking import stacked, stacking_weights
@@ -203,6 +204,26 @@ def test_moments_follow_medians_beyond_the_limits_of_a_transformed_scale():
     assert float((found.mean - math.exp(7.2)).abs() / found.stddev) < 3.0
     low, high = found.icdf(0.025), found.icdf(0.975)
     torch.testing.assert_close(found.stddev, (high - low) / 3.92, rtol=0.5, atol=0.0)
+
+
+def test_a_component_of_little_weight_that_extrapolates_far_does_not_decide():
+    """Views of a video: of one member in a hundred and fifty, the logarithm of a far input is 300."""
+    scale = ColumnScale(torch.linspace(-2.0, 2.0, 50, dtype=torch.float64).exp().unsqueeze(-1), is_transformed=True)
+    means, variances = torch.tensor([[0.3, 0.3], [300.0, 0.5]]).double(), torch.tensor([0.04, 0.09]).double()
+    components = [
+        MixtureComponent(
+            Moments(mean.reshape(1, 2, 1), variance.expand(1, 2, 1)), scale, Tail(torch.tensor([math.inf]))
+        )
+        for mean, variance in zip(means, variances, strict=True)
+    ]
+    low, high = torch.tensor([-3.0]).double(), torch.tensor([11.0]).double()
+    found = Mixture(components, torch.tensor([[0.994], [0.006]]).double(), low, high, (2,))
+    assert float(scale.inverse(means[1, :1].unsqueeze(-1))) > 1e30
+    assert float((found.mean[0] - found.mean[1]).abs()) < 0.006 * 11.0 and float(found.stddev[0]) < 1.0
+    for level in (0.025, 0.5, 0.975):
+        quantile = found.icdf(level)
+        torch.testing.assert_close(found.cdf(quantile), torch.full((2,), level).double())
+        torch.testing.assert_close(quantile[0], quantile[1], rtol=0.02, atol=0.0)
 
 
 def test_quantiles_of_normal_scores(model):

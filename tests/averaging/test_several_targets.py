@@ -28,6 +28,7 @@ from rfgp.averaging.kernel_bank import (
     variances,
 )
 from rfgp.averaging.stacking import stacked, stacking_weights
+from rfgp.averaging.table_member import TableMember, TableRows
 
 pytestmark = pytest.mark.usefixtures("float64_default")
 
@@ -350,6 +351,35 @@ def test_missing_values_count_in_no_density(with_gaps):
     other[known.isnan()] += 5.0
     weights = stacked(model.members, other, ~known.isnan(), []).weights
     torch.testing.assert_close(weights, stacked(model.members, model.targets, ~known.isnan(), []).weights)
+
+
+def test_processes_of_targets_with_gaps_have_their_own_rows():
+    generator = torch.Generator().manual_seed(7)
+    x, y = torch.randn(40, 2, generator=generator), torch.randn(40, 2, generator=generator).exp()
+    y[torch.rand(40, generator=generator) < 0.3, 0] = torch.nan
+    scale, target = InputScale(x, "values"), ColumnScale(y, is_transformed=True)
+    member, groups = TableMember(TableRows(scale, x), target, y), [torch.tensor([[0, 1, 2], [5, 6, 7]])]
+    member.learn()
+    left_out, predicted, evidence = member.left_out(groups), member.predict(x[:5]), 0.0
+    for number in range(2):
+        own = torch.tensor([number])
+
+        def alone(rows, own=own, number=number):
+            found = TableMember(TableRows(scale, x[rows]), target.of(own), y[rows][:, own])
+            found.modes, found.vectors = [member.modes[number]], [member.vectors[number]]
+            return found
+
+        known = ~y[:, number].isnan()
+        evidence += alone(known).log_evidence()
+        for wanted, found in zip(alone(known).predict(x[:5]), predicted, strict=True):
+            torch.testing.assert_close(found[..., number], wanted[..., 0], rtol=1e-10, atol=1e-10)
+        for row in range(40):
+            others = known.clone()
+            others[[*next((group for group in groups[0].tolist() if row in group), [row])]] = False
+            for wanted, found in zip(alone(others).predict(x[row : row + 1]), left_out, strict=True):
+                torch.testing.assert_close(found[:, row, number], wanted[:, 0, 0], rtol=1e-9, atol=1e-9)
+    assert member.log_evidence() == pytest.approx(evidence)
+    assert 0 < int(y[[0, 1, 2, 5, 6, 7], 0].isnan().sum()) < 6  # groups with and without the target
 
 
 def test_new_rows_may_have_gaps(with_gaps):
