@@ -79,8 +79,20 @@ class ObservedModel(GPyTorchModel, GP):
 
     @property
     def train_inputs(self) -> tuple[Tensor]:
-        """The inputs of all observations, (..., N, d), not transformed."""
-        return (self._observed.inputs,)
+        """The inputs of all observations, (..., N, d): in evaluation mode transformed, as those of BoTorch's models."""
+        x = self._observed.inputs
+        if not self._has_transformed_inputs:
+            return (x,)
+        with torch.no_grad():
+            return (self.input_transform.preprocess_transform(x),)
+
+    @property
+    def _has_transformed_inputs(self) -> bool:  # type: ignore[override]
+        return not self.training and hasattr(self, "input_transform")
+
+    @property
+    def _original_train_inputs(self) -> Tensor:  # type: ignore[override]
+        return self._observed.inputs
 
     @property
     def train_targets(self) -> Tensor:
@@ -167,7 +179,7 @@ class ObservedModel(GPyTorchModel, GP):
         return result
 
     def _set_transformed_inputs(self) -> None:
-        """Training inputs stay as they are: the statistics have seen the transformed ones."""
+        """Training inputs are transformed where they are asked for."""
 
     def _revert_to_original_inputs(self) -> None:
         """See above."""

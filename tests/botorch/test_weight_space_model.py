@@ -9,11 +9,13 @@ import torch
 from botorch.acquisition import qKnowledgeGradient
 from botorch.acquisition.logei import qLogExpectedImprovement, qLogNoisyExpectedImprovement
 from botorch.acquisition.objective import ScalarizedPosteriorTransform
+from botorch.acquisition.proximal import ProximalAcquisitionFunction
 from botorch.cross_validation import efficient_loo_cv
 from botorch.fit import fit_gpytorch_mll
 from botorch.models import SingleTaskGP
 from botorch.models.transforms import Log, Normalize, Standardize
 from botorch.optim import optimize_acqf
+from botorch.optim.utils import get_X_baseline
 from botorch.sampling import SobolQMCNormalSampler
 from gpytorch.kernels import Kernel, MaternKernel, MultitaskKernel, RBFKernel, ScaleKernel
 from gpytorch.mlls import ExactMarginalLogLikelihood
@@ -624,6 +626,22 @@ def test_training_mode_and_forward_are_the_prior_as_in_single_task_gp(transform)
     torch.testing.assert_close(
         model(model.transform_inputs(at)).mean, reference.eval()(reference.transform_inputs(at)).mean
     )
+
+
+def test_training_inputs_are_transformed_in_evaluation_mode_as_in_single_task_gp():
+    model, reference = pair(input_transform=Normalize(d=2, bounds=torch.tensor([[-1.0, -1.0], [2.0, 3.0]]).double()))
+    for mode in (True, False, True):
+        for one in (model, reference):
+            one.train(mode)
+        torch.testing.assert_close(model.train_inputs[0], reference.train_inputs[0])
+    values, baselines = [], []
+    for one in (model.eval(), reference.eval()):
+        base = qLogExpectedImprovement(one, best_f=0.0, sampler=sampler())
+        near = ProximalAcquisitionFunction(base, proximal_weights=torch.tensor([0.3, 0.5]).double(), beta=1.0)
+        values.append(near(rand(4, 1, 2, seed=5)))
+        baselines.append(get_X_baseline(base))
+    torch.testing.assert_close(*values, rtol=1e-6, atol=1e-6)
+    assert torch.equal(*baselines)
 
 
 def test_the_prior_of_several_outputs():
