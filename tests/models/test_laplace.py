@@ -219,6 +219,20 @@ def test_every_step_is_one_pass_over_the_batches():
     torch.testing.assert_close(started.mode, model.mode, rtol=1e-9, atol=1e-9)
 
 
+def test_features_of_tensors_are_computed_once_for_all_passes(monkeypatch):
+    (x, y), model, rows = data("Poisson"), model_of("Poisson"), []
+    plain = type(model.covar_module).scalar_features
+
+    def counted(self, x):
+        rows.append(len(x))
+        return plain(self, x)
+
+    monkeypatch.setattr(type(model.covar_module), "scalar_features", counted)
+    with torch.no_grad():
+        model.condition(x, y)
+    assert model.num_passes > 2 and sum(rows) == len(x) + 1  # one makes the map
+
+
 def test_batches_are_forgotten():
     """The memory is free of their number: where there are no gradients, no more than two are there at a time."""
     alive = weakref.WeakSet()

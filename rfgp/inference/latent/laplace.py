@@ -76,7 +76,7 @@ class LatentFunctions:
     def exact(self) -> LatentFunctions:
         """The same, with the second derivatives of the likelihood as its curvature."""
         exact = self.likelihood.exact
-        return self if exact is self.likelihood else LatentFunctions(self.kernel, self.mean, exact, self.dtype)
+        return self if exact is self.likelihood else type(self)(self.kernel, self.mean, exact, self.dtype)
 
     @property
     def mixing(self) -> Tensor:
@@ -228,6 +228,25 @@ class LatentFunctions:
                 (gradient,) = torch.autograd.grad(of_gram, leaf, gram, allow_unused=True, materialize_grads=True)
                 total += gradient
         return total
+
+
+class KnownFeatures(LatentFunctions):
+    """The same functions of rows whose features are known: batches hold these, targets, and offsets of the values."""
+
+    @classmethod
+    @torch.no_grad()
+    def of(cls, functions: LatentFunctions, batches: Batches) -> tuple[LatentFunctions, Batches]:
+        """The functions, and batches of features (N, D), targets, and mean functions with log exposures, (N, Q)."""
+        known = []
+        for x, y, exposure in batches:
+            chunks = row_chunks(len(x), functions.num_features)
+            features = joined((functions.features(x[rows]) for rows in chunks), len(x))
+            known.append((features, y, functions.mean_at(x) + exposure.log()))
+        return cls(functions.kernel, functions.mean, functions.likelihood, functions.dtype), known
+
+    def at(self, x: Tensor, exposure: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
+        """Features (N, D) as they are, and values (N, Q) of the functions of weights (D, Q), with their offsets."""
+        return x, exposure + x.double() @ weights
 
 
 def _chunks(batches: Batches, width: int) -> Iterator[tuple[Tensor, Tensor, Tensor]]:

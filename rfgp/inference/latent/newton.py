@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...linalg.cholesky_factor import factor_of, log_determinant_of
 from ...linalg.conjugate_gradients import ConjugateGradients
-from .laplace import Batches, LaplaceSums, LatentFunctions
+from .laplace import Batches, KnownFeatures, LaplaceSums, LatentFunctions
 
 MAX_ITERATIONS = 100
 _LAST_DECREMENT = 1e-10
@@ -21,6 +21,8 @@ _SUFFICIENT = 1e-4
 _SMALLEST_STEP = 1e-10
 _ROUNDING = 1e-13
 _HIDDEN = 1e-4
+_KEPT_VALUES = 2**26
+"""So many values of features are kept between passes."""
 
 
 class Point(NamedTuple):
@@ -176,11 +178,17 @@ def precision_matrix(gram: Tensor, mixing: Tensor, is_full: bool) -> Tensor:
 
 
 class LaplaceProblem(NewtonSearch):
-    """The log posterior of the weights of latent functions, given rows."""
+    """The log posterior of the weights of latent functions, given rows.
 
-    def __init__(self, functions: LatentFunctions, batches: Batches) -> None:
+    :param num_rows: how many rows the batches hold, if they hold tensors: up to half a gigabyte of their features are
+        kept, which all passes but those with gradients share.
+    """
+
+    def __init__(self, functions: LatentFunctions, batches: Batches, num_rows: int | None = None) -> None:
         self.functions, self.batches = functions, batches
         self.is_full = functions.likelihood.has_full_hessian
+        is_kept = num_rows is not None and num_rows * functions.num_features <= _KEPT_VALUES
+        self._passes = KnownFeatures.of(functions, batches) if is_kept else (functions, batches)
 
     def zeros(self) -> Tensor:
         """Weights of zero, (D, R)."""
@@ -191,8 +199,8 @@ class LaplaceProblem(NewtonSearch):
     def point(self, weights: Tensor) -> Point:
         """The log posterior at weights, by one pass over the rows."""
         self.num_passes += 1
-        functions = self.functions
-        sums = functions.exact.sums(self.batches, functions.of_weights(weights))
+        functions, batches = self._passes
+        sums = functions.exact.sums(batches, functions.of_weights(weights))
         value = sums.log_density - 0.5 * weights.square().sum()
         return Point(weights, sums, value, functions.to_weights(sums.slope) - weights)
 
@@ -214,12 +222,12 @@ class LaplaceProblem(NewtonSearch):
         """The inverse of the full Hessian at weights times values, (D, Q) each, by conjugate gradients if need be."""
         if self.is_full:
             return precision.solve(values)
-        functions = self.functions
+        functions, batches = self._passes
 
         def product(column: Tensor) -> Tensor:
             direction = column.reshape(values.shape)
             mixed = functions.of_weights(weights), functions.of_weights(direction)
-            passed = functions.hessian_product(self.batches, *mixed)
+            passed = functions.hessian_product(batches, *mixed)
             return (direction + functions.to_weights(passed)).reshape(-1, 1)
 
         def precondition(column: Tensor) -> Tensor:
@@ -241,8 +249,10 @@ class LaplaceProblem(NewtonSearch):
 
         Source: Rasmussen and Williams (2006), Eq. 3.32 and 5.23, in the weights of features.
         """
-        mixing, functions = self.functions.mixing, self.functions
-        sums = functions.sums(self.batches, functions.of_weights(weights))
+        mixing, (functions, batches) = self.functions.mixing, self._passes
+        if torch.is_grad_enabled():
+            functions, batches = self.functions, self.batches
+        sums = functions.sums(batches, functions.of_weights(weights))
         value = sums.log_density - 0.5 * weights.square().sum()
         try:
             precision = Precision(sums.gram, mixing, self.is_full)
@@ -262,11 +272,11 @@ class LaplaceProblem(NewtonSearch):
         with torch.enable_grad():
             precision = Precision(leaf, mixing, self.is_full)
             (by_gram,) = torch.autograd.grad(-0.5 * precision.log_determinant, leaf)
-        functions = self.functions
-        by_weights = functions.pull_back(self.batches, functions.of_weights(weights), by_gram)
+        functions, batches = self._passes
+        by_weights = functions.pull_back(batches, functions.of_weights(weights), by_gram)
         if functions.exact is functions:
             precision.factor = precision.factor.detach()
         else:
             with torch.no_grad():
-                precision = self._damped(functions.exact.sums(self.batches, functions.of_weights(weights)))
+                precision = self._damped(functions.exact.sums(batches, functions.of_weights(weights)))
         return self.solve(precision, weights, functions.to_weights(by_weights))

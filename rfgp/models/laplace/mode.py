@@ -32,7 +32,7 @@ class LaplaceMode:
         cls, functions: LatentFunctions, rows: LaplaceRows, start: Tensor | None, record: Record
     ) -> tuple[Self, Tensor, int]:
         """The mode given rows, with Laplace's evidence, and how many passes over the rows it took."""
-        problem = LaplaceProblem(functions, rows)
+        problem = LaplaceProblem(functions, rows, rows.num_held)
         weights = problem.mode(start)
         evidence, sums = problem.log_evidence(weights)
         return cls(weights, sums.detach(), record), evidence, problem.num_passes

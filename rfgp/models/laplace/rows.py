@@ -46,6 +46,11 @@ class LaplaceRows:
                 "pass; pass a list or a DataLoader"
             )
 
+    @property
+    def num_held(self) -> int | None:
+        """How many rows there are, if tensors hold them."""
+        return None if self._checked is None else sum(len(x) for x, *_ in self._checked)
+
     def take(self, rows: Tensor) -> Self:
         """Some of the rows of tensors."""
         twin = copy.copy(self)
