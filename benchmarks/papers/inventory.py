@@ -125,7 +125,7 @@ ITEMS = (
         "thesis_5_01",
         "Variance and bias against the degree: bias decays exponentially, variance too (polynomial: from n = 3 on)",
         "Fashion-MNIST",
-        "5 subsamples, not 100",
+        "100 subsamples of 500 rows",
     ),
     Item(
         "T Fig. 5.2",

@@ -35,7 +35,7 @@ def terms(x: Tensor, coefficients: list[float], exact: Tensor, envelope: Tensor)
 
 
 def measure(options: Options) -> dict[str, Any]:
-    rows, repeats = (60, 2) if options.quick else (500, 5)
+    rows, repeats = (60, 2) if options.quick else (500, 100)
     data = datasets.load("digits" if options.quick else "fashion_mnist", options.data_dir).x_train
     data = data / data.max()
     data = data - data.mean(0)
