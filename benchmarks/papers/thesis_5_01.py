@@ -51,15 +51,17 @@ def measure(options: Options) -> dict[str, Any]:
         envelope = half[:, None] * half
         kernel = torch.exp(-0.5 * torch.cdist(scaled, scaled).square())
         found["gaussian"].append(terms(scaled, [1.0 / math.factorial(n) for n in range(11)], kernel, envelope))
+    for name in ("polynomial", "gaussian"):
+        values = torch.tensor(found[name], dtype=torch.float64)
+        found[name] = {"mean": values.mean(0).tolist(), "std": values.std(0).tolist()}
     return found
 
 
 def claims(result: dict[str, Any]) -> list[Claim]:
     variance, bias, spreads = {}, {}, []
     for name in ("polynomial", "gaussian"):
-        values = torch.tensor(result[name], dtype=torch.float64)
-        variance[name], bias[name] = values.mean(0).tolist()
-        spreads.append(float((values.std(0) / values.mean(0))[0].max()))
+        variance[name], bias[name] = result[name]["mean"]
+        spreads.extend(a / b for a, b in zip(result[name]["std"][0], variance[name], strict=True))
     first, later = variance["polynomial"][:3], variance["polynomial"][3:]
     similar = max(first) / min(first)
     falls = [a / b for a, b in pairwise(later)]
