@@ -29,7 +29,7 @@ oldest:  ## run the smoke tests with the oldest versions that are allowed, in .o
 	$(PYTHON) -m venv .oldest
 	.oldest/bin/python -m pip install -q 'torch==2.5.*' 'gpytorch==1.15.2'
 	.oldest/bin/python -m pip install -q -e '.[big,dask,grid,plots,study]' SALib hypothesis pyro-ppl pytest pytest-xdist
-	OMP_NUM_THREADS=1 .oldest/bin/python -m pytest -n 2 -m smoke --ignore=tests/botorch --ignore=tests/package tests
+	OMP_NUM_THREADS=1 .oldest/bin/python -m pytest -n 2 -m smoke --ignore=tests/benchmarks --ignore=tests/botorch --ignore=tests/package tests
 
 coverage: $(INSTALLED)  ## run the tests, and show which lines and branches they do not reach
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --cov --cov-report=term-missing:skip-covered tests

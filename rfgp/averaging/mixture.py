@@ -250,8 +250,10 @@ class Mixture:
 
     @functools.cached_property
     def row_limits(self) -> tuple[Tensor, Tensor]:
-        """The ends of what counts in each row, (M, T)."""
+        """The ends of what counts in each row, (M, T), which no component on a linear scale needs."""
         low, high = self.limits
+        if all(component.target.is_linear for component in self._components):
+            return low.expand(self._matrix_shape), high.expand(self._matrix_shape)
         shape, parts, shares = self._matrix_shape, list[Tensor](), list[Tensor]()
         for component, columns, weights in zip(self._components, self._columns, self._weights, strict=True):
             medians = component.target.inverse(component.moments.mean).clamp(-_ENDLESS, _ENDLESS)

@@ -31,7 +31,7 @@ parameters for so many, or so many rows."""
 
 
 _Known = Tensor | slice
-"""Some of the rows: their numbers, which they are, or all."""
+"""Some of the rows: their numbers, a mask of all, or all of them as a slice."""
 
 
 class TableRows(FixedParts, MemberRows):
@@ -188,12 +188,12 @@ class TableMember(Member[TableRows]):
         cross = kernel.between(kernel.x, new)(vector)
         weights = inverse @ cross
         means, variances = cross.mT @ alpha, kernel.variance(vector, new) - (cross * weights).sum(0)
-        for place, number in enumerate(group[missing].tolist()):
-            same = (of_known == number).nonzero().flatten()
-            if len(same):
-                own = torch.linalg.solve(inverse[same][:, same], weights[same, place])
-                means[place] -= own @ alpha[same]
-                variances[place] += own @ weights[same, place]
+        for number in of_known[torch.isin(of_known, group[missing])].unique().tolist():
+            own, same = (group[missing] == number).nonzero().flatten(), (of_known == number).nonzero().flatten()
+            of_group = weights[same][:, own]
+            without = torch.linalg.solve(inverse[same][:, same], of_group)
+            means[own] -= without.mT @ alpha[same]
+            variances[own] += (without * of_group).sum(0)
         mean, variance = self.y.new_zeros(len(group)), self.y.new_ones(len(group))
         mean[missing], variance[missing] = means, variances.clamp_min(0.0) + kernel.noise(vector)
         return mean, variance

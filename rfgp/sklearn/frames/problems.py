@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 
-from .cells import INFINITE, MISSING, WRONG, Cells, cut
+from .cells import INFINITE, MISSING, PRESENT, WRONG, Cells, cut
 
 _MOST_COLUMNS = 8
 _MOST_PLACES = 3
@@ -40,6 +41,21 @@ def bad_cells(cells: Mapping[str, Cells], name: str) -> ValueError:
         f"expected a value in every cell of {name}, got {without}: {'; '.join(named)}{more}; correct them, or pass "
         'missing="drop" or missing="impute" (--missing)'
     )
+
+
+def check_numbers(cells: Mapping[str, Cells], name: str) -> None:
+    """Raise where cells of a column of numbers are text or infinite, which may say more than that a value is missing.
+
+    Such as "high", or "> 100" of a gauge that measures up to 100.
+    """
+    for column, held in cells.items():
+        bad = replace(held, states=np.where(held.states == MISSING, PRESENT, held.states))
+        if held.kind in ("integer", "number") and not bad.is_there.all():
+            raise ValueError(
+                f"expected numbers as {shown(column)} of {name}, got {counts(bad)} ({_places(bad)}); correct them, or "
+                'leave their rows out: name such words by missing_values= (--missing-values), or pass missing="drop" '
+                "(--missing drop)"
+            )
 
 
 def _places(cells: Cells) -> str:

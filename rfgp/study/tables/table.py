@@ -18,7 +18,7 @@ from ..._support import checks
 from ..._support.data_frames import Missing
 from ...sklearn.frames.cells import WRONG, Cells, decimal_of, read_as, recognized
 from ...sklearn.frames.encoding import Encoding
-from ...sklearn.frames.problems import bad_cells, several, shown
+from ...sklearn.frames.problems import bad_cells, check_numbers, several, shown
 from ..datasets import Dataset
 from ..datasets.base import Scaling, Task, split
 from .exposure import exposure_rule, exposures
@@ -167,8 +167,10 @@ def read(
 
     *Missing.* Empty cells, NA, NaN, null, none, ?, -, infinite numbers, and text in a column of numbers, but for ranges
     such as "2-10", which are names of groups: "impute" puts in the median or the most frequent text of the column, and
-    marks ten such cells or more by one more input; "raise" counts them, and "drop" leaves their rows out. Where a tenth
-    of a target of text is such a word, it may be a class, and ``missing_values`` has to say what is missing.
+    marks ten such cells or more by one more input; "raise" counts them, and "drop" leaves their rows out. Rows without
+    a target are left out, but text and infinite numbers in a target of numbers may say more than that, such as "> 100",
+    and are a ValueError, but for "drop" and words of ``missing_values``. Where a tenth of a target of text is such a
+    word, it may be a class, and ``missing_values`` has to say what is missing.
 
     :param source: a path, or a data frame of pandas, Polars or PyArrow.
     :param target: the name or the index of the column of the target, or several ones, also as "a,b"; default: none.
@@ -221,6 +223,8 @@ def read(
     if missing_values is None:
         check_frequent(of_targets, raw.name)
     exposed = {name: recognized(looked_at[name], mark, words) for name in of_exposure}
+    if missing == "impute":
+        check_numbers(of_targets | exposed, raw.name)
     known, without = known_rows(of_targets, exposed, len(looked_at), missing, raw.name)
     looked_at = looked_at if not without else looked_at.iloc[known]
     cells = {

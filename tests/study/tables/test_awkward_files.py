@@ -408,3 +408,28 @@ def test_a_control_character_in_a_cell_is_text(file):
     assert table.columns[1].num_distinct == 2 and len(table.x) == ROWS
     with pytest.raises(ValueError, match=r"expected text in table\.csv, got other bytes"):
         read(file(bytes(range(256)) * 20), "y")
+
+
+@pytest.mark.parametrize(
+    ("cell", "what"),
+    [("high", "4 wrong ('high' in row 3, 'high' in row 10, 'high' in row 17, ...)"), ("inf", "4 infinite ('inf' in")],
+    ids=["text", "infinite"],
+)
+def test_targets_that_are_no_numbers_are_not_taken_for_missing(file, cell, what):
+    y = list(map(str, Y))
+    y[2::7] = [cell] * 4
+    path = file(lines("a,b,y", A, B, y))
+    with pytest.raises(ValueError, match=re.escape(f"expected numbers as 'y' of {path.name}, got {what}")):
+        read(path, "y")
+    known = [row for row in range(ROWS) if row % 7 != 2]
+    for settings in ({"missing": "drop"}, {"missing_values": [cell]}):
+        check(read(path, "y", **settings), x=X[known, :2], y=Y[known])
+    if cell == "high":
+        assert read(path, "y", task="classification").task == "classification"
+
+
+def test_exposures_that_are_no_numbers_are_not_taken_for_missing(file):
+    years = ["half"] * 3 + ["2"] * (ROWS - 3)
+    path = file(lines("a,years,y", A, years, [*range(ROWS)]))
+    with pytest.raises(ValueError, match=re.escape(f"expected numbers as 'years' of {path.name}, got 3 wrong ('half'")):
+        read(path, "y", task="counts", exposure="years")
