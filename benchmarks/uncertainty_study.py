@@ -1,6 +1,6 @@
 """Uncertainty studies of simulators: coverage of outputs, of Sobol' indices and of quantiles, against many runs.
 
-Piston and wing weight are predicted where inputs are uniform; tails are run where a share of the inputs is.
+Tails are run where a share of the inputs is.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rfgp.diagnostics.sensitivity.inputs import InputDistribution, normal_nodes,
 from rfgp.diagnostics.sensitivity.sampled import levels, sampled_variances
 
 A = torch.tensor([0.0, 1.0, 4.5, 9.0, 99.0], dtype=torch.float64)
-QUANTILES = (0.05, 0.5, 0.95)
+QUANTILES, DESIGNS = (0.05, 0.5, 0.95), 10
 
 
 def beam(x: torch.Tensor) -> torch.Tensor:
@@ -47,24 +47,6 @@ def ishigami(x: torch.Tensor) -> torch.Tensor:
 def g_function(x: torch.Tensor) -> torch.Tensor:
     """The g-function of Sobol' on [0, 1]^5, which has kinks, (N, 1)."""
     return (((4.0 * x - 2.0).abs() + A) / (1.0 + A)).prod(-1, keepdim=True)
-
-
-def piston(x: torch.Tensor) -> torch.Tensor:
-    """The cycle time of a piston (Kenett and Zacks, 1998), seven inputs, (N, 1)."""
-    mass, area, volume, spring, pressure, ambient, gas = x.unbind(-1)
-    force = pressure * area + 19.62 * mass - spring * volume / area
-    at_rest = pressure * volume / gas * ambient
-    filled = area / (2.0 * spring) * ((force.square() + 4.0 * spring * at_rest).sqrt() - force)
-    return (2.0 * math.pi * (mass / (spring + area.square() * at_rest / filled.square())).sqrt()).unsqueeze(-1)
-
-
-def wing_weight(x: torch.Tensor) -> torch.Tensor:
-    """The weight of the wing of a light aircraft (Forrester, Sobester and Keane, 2008), ten inputs, (N, 1)."""
-    area, fuel, aspect, sweep, pressure, taper, thickness, load, design, paint = x.unbind(-1)
-    cosine = torch.cos(sweep * math.pi / 180.0)
-    size = area**0.758 * fuel**0.0035 * (aspect / cosine.square()) ** 0.6 * pressure**0.006 * taper**0.04
-    shape = (100.0 * thickness / cosine) ** -0.3 * (load * design) ** 0.49
-    return (0.036 * size * shape + area * paint).unsqueeze(-1)
 
 
 def tails(x: torch.Tensor) -> torch.Tensor:
@@ -90,7 +72,6 @@ class Simulator:
     :param described: the distributions by name, as studies take them.
     :param box: its limits.
     :param sizes: numbers of runs.
-    :param designs: how many designs of each.
     :param parts: of the quadrature of each input, where long tails leave no other way to known indices.
     """
 
@@ -98,7 +79,6 @@ class Simulator:
     described: dict[str, Any]
     box: list[tuple[float, float]]
     sizes: tuple[int, ...] = (60, 150)
-    designs: int = 10
     parts: tuple[int, ...] = ()
 
     @property
@@ -112,20 +92,18 @@ class Simulator:
         return x, self.function(x)
 
 
-def in_box(function: Callable[[torch.Tensor], torch.Tensor], box: list[tuple[float, float]], **given: Any) -> Simulator:
+def in_box(function: Callable[[torch.Tensor], torch.Tensor], box: list[tuple[float, float]]) -> Simulator:
     """A simulator whose inputs are uniform in the box."""
-    return Simulator(function, {f"x{k + 1}": f"uniform{pair}" for k, pair in enumerate(box)}, box, **given)
+    return Simulator(function, {f"x{k + 1}": f"uniform{pair}" for k, pair in enumerate(box)}, box)
 
 
 def to_share(share: float) -> Simulator:
     """The functions of tails, run where a share of each log-normal input is."""
     described = {"x1": "lognormal(0, 1)", "x2": "lognormal(0, 0.5)", "x3": "uniform(0, 1)", "x4": "uniform(0, 1)"}
     ends = [(math.exp(-sd * z), math.exp(sd * z)) for z in [stats.norm.ppf(0.5 + 0.5 * share)] for sd in (1.0, 0.5)]
-    return Simulator(tails, described, [*ends, (0.0, 1.0), (0.0, 1.0)], (60,), 20, (16, 6, 4, 4))
+    return Simulator(tails, described, [*ends, (0.0, 1.0), (0.0, 1.0)], (60,), (16, 6, 4, 4))
 
 
-PISTON = [(30, 60), (0.005, 0.02), (0.002, 0.01), (1000, 5000), (90000, 110000), (290, 296), (340, 360)]
-WING = [(150, 200), (220, 300), (6, 10), (-10, 10), (16, 45), (0.5, 1), (0.08, 0.18), (2.5, 6), (1700, 2500)]
 SIMULATORS = {
     "beam": Simulator(
         beam,
@@ -140,8 +118,6 @@ SIMULATORS = {
     ),
     "Ishigami": in_box(ishigami, [(-math.pi, math.pi)] * 3),
     "g-function": in_box(g_function, [(0.0, 1.0)] * 5),
-    "piston": in_box(piston, PISTON, sizes=(200,), designs=20),
-    "wing weight": in_box(wing_weight, [*WING, (0.025, 0.08)], sizes=(200,), designs=20),
     **{f"tails to {share} %": to_share(0.01 * share) for share in (90, 95, 99)},
 }
 
@@ -260,7 +236,7 @@ def main() -> None:
     torch.set_num_threads(1)
     points = 2**12 if options.quick else 2**20
     cells = [
-        (f"{name}, {runs} runs", partial(studies, name, runs, 1 if options.quick else simulator.designs, points))
+        (f"{name}, {runs} runs", partial(studies, name, runs, 1 if options.quick else DESIGNS, points))
         for name, simulator in SIMULATORS.items()
         for runs in ((40,) if options.quick else simulator.sizes)
     ]

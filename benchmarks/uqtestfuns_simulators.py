@@ -37,7 +37,7 @@ NAMES = {
     "wing weight": "WingWeight",
 }
 """What simulators are called here, and in uqtestfuns."""
-RUNS, DESIGNS = 10, 20
+RUNS, DESIGNS = 10, 10
 """Runs for each input, and designs of each simulator."""
 
 
