@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from typing import Any, NamedTuple
 
 import torch
@@ -172,7 +173,7 @@ def _every(x: Tensor, y: Tensor, bounds: Bounds | None) -> dict[Form, TableMembe
     for form in _FORMS[1:]:
         learn(form, found.get(form._replace(is_transformed=False), first))
     is_transformed = found[Form("values", True)].log_evidence() > first.log_evidence()
-    if _may_be_smooth(first):
+    if may_be_smooth(first):
         learn(Form("values", is_transformed, True), None)
     if _may_be_mapped(first, x):
         learn(Form("map", is_transformed), first, _mapped(x, y, first))
@@ -194,7 +195,7 @@ def _of_some(x: Tensor, y: Tensor, rows: Tensor, bounds: Bounds | None) -> dict[
         return member
 
     first, *_ = [learn(form) for form in _FORMS]
-    for form in _SMOOTH if _may_be_smooth(first) else ():
+    for form in _SMOOTH if may_be_smooth(first) else ():
         learn(form)
     if _may_be_mapped(first, x):
         mapped = _mapped(x, y, first)
@@ -203,9 +204,10 @@ def _of_some(x: Tensor, y: Tensor, rows: Tensor, bounds: Bounds | None) -> dict[
     return found
 
 
-def _may_be_smooth(first: TableMember) -> bool:
-    """Whether there are lengthscales of all inputs, and little noise."""
-    return bool(first.has_lengthscales and first.rows.x.shape[1] and first.modes[0][-1] <= math.log(_MOST_NOISE))
+def may_be_smooth(first: TableMember) -> bool:
+    """Whether there are lengthscales of all inputs, and little noise of most targets."""
+    noise = statistics.median(float(mode[-1]) for mode in first.modes)
+    return bool(first.has_lengthscales and first.rows.x.shape[1] and noise <= math.log(_MOST_NOISE))
 
 
 def _may_be_mapped(first: TableMember, x: Tensor) -> bool:

@@ -15,10 +15,10 @@ from .imputed_member import ImputedMember
 from .input_scale import InputScale, Kind
 from .kernel_bank import SHAPES, KernelBank, Shape
 from .member import Member, groups_by_size
-from .one_target import CHOOSING, CHOSEN_BY, chosen_rows
+from .one_target import CHOOSING, CHOSEN_BY, chosen_rows, may_be_smooth
 from .stacking import stacked
 from .table_kernel import has_lengthscales
-from .table_member import TableMember, TableRows
+from .table_member import SmoothMember, TableMember, TableRows
 
 _KINDS: tuple[Kind, ...] = ("values", "half ranks", "powers")
 _MOST_SHAPES, _MOST_MEMBERS, _CHOOSING_TARGETS = 8, 8, 100
@@ -26,8 +26,9 @@ _MOST_SHAPES, _MOST_MEMBERS, _CHOOSING_TARGETS = 8, 8, 100
 targets choose them."""
 _DRAWS, _PROPOSALS, _FEWEST_DRAWS, _FEWEST_PROPOSALS = 16, 100, 8, 32
 """How many there are of up to 300 rows, and of many."""
-_MOST_WORK, _WORK_OF_DRAWS, _MOST_TARGETS = 3e9, 5e8, 16
-"""Lengthscales of all inputs are learned, and drawn from their posterior, up to so many targets times cubed rows."""
+_MOST_WORK, _WORK_OF_DRAWS, _WORK_OF_SMOOTH, _MOST_TARGETS = 3e9, 5e8, 2e8, 16
+"""Lengthscales of all inputs are learned, and drawn from their posterior, up to so many targets times cubed rows, and
+those of smooth functions from rows that are no more."""
 
 
 def members_of_several(
@@ -36,8 +37,9 @@ def members_of_several(
     """Members for inputs (N, d) and targets (N, T), or draws of those that are missing.
 
     Of more than 400 rows, 300 choose members and the shapes of their kernels, by 100 targets at most. Where rows and
-    targets are few, targets have lengthscales of all inputs too, on the scales that have most of the weight. Draws of
-    missing values hide which targets are to be transformed: where some are missing, there are members of both.
+    targets are few, targets have lengthscales of all inputs too, on the scales that have most of the weight, and where
+    they have little noise, the kernel of smooth functions. Draws of missing values hide which targets are to be
+    transformed: where some are missing, there are members of both.
 
     :param draws: the targets, with other draws of what is missing in each.
     :param known: which targets are known, and count in left-out densities, (N, T).
@@ -63,7 +65,7 @@ def members_of_several(
         ways = [ways[k] for k in best]
     banks = {kind: KernelBank(scales[kind], x, shapes[kind]) for kind in {way.kind: None for way in ways}}
     of_banks = [targets.member(way, banks) for way in ways]
-    with_lengthscales: list[Member[Any]] = []
+    with_lengthscales: list[TableMember] = []
     if len(scales["values"].kept) > 1 and _work(x, y) <= _MOST_WORK and y.shape[1] <= _MOST_TARGETS:
         shares = stacked(of_banks, y, known, groups_by_size(groups)).shares
         plain = [k for k, way in enumerate(ways) if not way.rotates and not way.has_baseline] or [*range(len(ways))]
@@ -71,20 +73,25 @@ def members_of_several(
         rows_of_table = TableRows(scales[likely.kind], x)
         if has_lengthscales(rows_of_table.x.shape[1], len(x)):
             its_scales = [transforms[likely.is_transformed]] if len(draws) == 1 else [*transforms.values()]
-            with_lengthscales = _with_lengthscales(x, observed, rows_of_table, its_scales)
+            with_lengthscales = _with_lengthscales(x, observed, rows_of_table, its_scales, scales["values"])
     if len(draws) > 1:
         of_draws = [[member, *(member.with_targets(draw) for draw in draws[1:])] for member in of_banks]
         return [*map(ImputedMember, of_draws), *with_lengthscales]
     return [*of_banks, *with_lengthscales]
 
 
-def _with_lengthscales(x: Tensor, y: Tensor, rows: TableRows, targets: Sequence[ColumnScale]) -> list[Member[Any]]:
+def _with_lengthscales(
+    x: Tensor, y: Tensor, rows: TableRows, targets: Sequence[ColumnScale], plain: InputScale
+) -> list[TableMember]:
     """Members with lengthscales of all inputs, for several scales of the targets (N, T).
 
     Every target has the rows where it is known. Of more than 400 rows, 300 say where the search begins, and the search
-    on a second scale begins at the parameters of the first.
+    on a second scale begins at the parameters of the first. Where most targets have little noise, the last one has the
+    kernel of smooth functions.
+
+    :param plain: the scale of inputs of smooth functions.
     """
-    near, found = None, list[Member[Any]]()
+    near, found = None, list[TableMember]()
     if len(x) > CHOOSING:
         some = chosen_rows(len(x))
         near = TableMember(TableRows(rows.scale, x[some]), targets[0], y[some])
@@ -94,10 +101,17 @@ def _with_lengthscales(x: Tensor, y: Tensor, rows: TableRows, targets: Sequence[
         member = TableMember(rows, target, y)
         member.learn(near)
         near = copy.copy(member)
-        if _work(x, y) <= _WORK_OF_DRAWS:
-            share = min(1.0, (CHOSEN_BY / len(x)) ** 2)
-            member.draw(max(_FEWEST_DRAWS, int(_DRAWS * share**0.5)), max(_FEWEST_PROPOSALS, int(_PROPOSALS * share)))
         found.append(member)
+    if may_be_smooth(found[0]):
+        likely = max(found, key=TableMember.log_evidence).target
+        smooth = SmoothMember(rows if plain is rows.scale else TableRows(plain, x), likely, y)
+        smooth.learn(some=chosen_rows(len(x), int((_WORK_OF_SMOOTH / y.shape[1]) ** (1 / 3))))
+        found.append(smooth)
+    if _work(x, y) <= _WORK_OF_DRAWS:
+        share = min(1.0, (CHOSEN_BY / len(x)) ** 2)
+        draws, proposals = int(_DRAWS * share**0.5), int(_PROPOSALS * share)
+        for member in found:
+            member.draw(max(_FEWEST_DRAWS, draws), max(_FEWEST_PROPOSALS, proposals))
     return found
 
 

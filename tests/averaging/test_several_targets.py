@@ -455,3 +455,14 @@ def test_powers_are_the_most_probable_ones():
     step = 1e-6
     slope = (scale.forward(y + step) - scale.forward(y - step)) / (2.0 * step)
     torch.testing.assert_close(scale.log_slope(y), slope.log(), rtol=1e-5, atol=1e-5)
+
+
+def test_smooth_functions_of_several_targets_are_learned_as_well_as_those_of_one():
+    generator = torch.Generator().manual_seed(0)
+    x = 4.0 * torch.rand(1060, 3, generator=generator, dtype=torch.float64) - 2.0
+    functions = [x[:, 0].sin() + x[:, 1] * x[:, 2], (-x[:, 0].square()).exp() + 0.3 * x[:, 1]]
+    y = torch.stack(functions, -1) + 0.01 * torch.randn(1060, 2, generator=generator, dtype=torch.float64)
+    together = AveragedGP(x[:60], y[:60]).predictive(x[60:]).log_prob(y[60:]).mean(0)
+    for number in range(2):
+        apart = AveragedGP(x[:60], y[:60, number]).predictive(x[60:]).log_prob(y[60:, number]).mean()
+        assert together[number] > apart - 0.1
