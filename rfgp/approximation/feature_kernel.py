@@ -18,7 +18,7 @@ from linear_operator.operators import LinearOperator
 from torch import Tensor
 
 from .._support import checks, states
-from .._support.gpytorch_names import modules_of, own_names
+from .._support.gpytorch_names import batch_shape_of, modules_of, own_names, set_batch_shape
 from ..features import FeatureMap
 from ..features.random_weights import weights_kept_on_error
 from ..functionals import Operator
@@ -157,6 +157,15 @@ class FeatureKernel(HasFeatures, CheckedKernel, CheckedState, Kernel):
     ) -> None:
         """Register a prior for a parameter of the exact kernel, there."""
         modules_of(self)["exact_kernel"].register_prior(name, prior, param_or_closure, setting_closure)
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """That of the exact kernel, whose parts may have others where it sums over a batch."""
+        return torch.broadcast_shapes(batch_shape_of(self), modules_of(self)["exact_kernel"].batch_shape)
+
+    @batch_shape.setter
+    def batch_shape(self, shape: torch.Size) -> None:
+        set_batch_shape(self, shape)
 
     def __getitem__(self, index: Any) -> FeatureKernel:
         return self._with(indexed(modules_of(self)["exact_kernel"], index)) if self.batch_shape else self

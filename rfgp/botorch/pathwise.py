@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from botorch.sampling.pathwise.features import FeatureMap
@@ -44,7 +44,7 @@ class PathwiseFeatureMap(FeatureMap):
             )
         super().__init__()
         self.kernel = kernel
-        self.batch_shape = cast(torch.Size, kernel.batch_shape)
+        self.batch_shape = kernel.batch_shape
         self.input_transform = torch.nn.Identity()
         self.output_transform = torch.nn.Identity()
         with torch.no_grad():

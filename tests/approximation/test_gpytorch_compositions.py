@@ -412,6 +412,24 @@ def test_predictions_by_a_sum_over_a_batch_have_what_landmarks_leave_over(is_bat
     torch.testing.assert_close(found.variance, wanted.variance, rtol=1e-2, atol=1e-3)
 
 
+@pytest.mark.parametrize("method", ["landmarks", "fourier"])
+def test_parameters_of_a_batch_are_learned_by_its_sum(method):
+    x = inputs()
+    exact = ScaleKernel(batch_of_kernels(), batch_shape=torch.Size([3]))
+    kernel = rfgp.approximate(exact, 8, method=method, train_inputs=x.mT.unsqueeze(-1), seed=0)
+    model = Additive(x, targets(x), kernel)
+    loss = gpytorch.mlls.ExactMarginalLogLikelihood(model.likelihood, model)(model(x), targets(x))
+    dense = kernel(x.mT.unsqueeze(-1)).to_dense().sum(0) + model.likelihood.noise * torch.eye(len(x), dtype=x.dtype)
+    wanted = torch.distributions.MultivariateNormal(model.mean_module(x), dense)
+    parameters = [exact.raw_outputscale, exact.base_kernel.raw_lengthscale]
+    pairs = zip(
+        torch.autograd.grad(loss, parameters), torch.autograd.grad(wanted.log_prob(targets(x)), parameters), strict=True
+    )
+    for found, known in pairs:
+        assert (found != 0.0).all()
+        torch.testing.assert_close(found * len(x), known, rtol=1e-4, atol=1e-6)
+
+
 def test_a_product_over_a_batch_says_that_it_is_dense():
     x = inputs()
     kernel = rfgp.approximate(batch_of_kernels(), 8, input_dim=1, seed=0)

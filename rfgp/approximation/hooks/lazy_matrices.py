@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from gpytorch.kernels import AdditiveKernel, Kernel, ProductKernel
+from gpytorch.kernels import Kernel, ProductKernel
 from gpytorch.lazy import LazyEvaluatedKernelTensor
+from linear_operator import to_dense
 from torch import Tensor
 
+from ...inference.posterior.covariance import ResidualCovariance
 from ...kernels.input_transform import InputTransformKernel
-from ..family import family
+from ..family import Family, approximates, family
 from ..feature_kernel import with_features
+from ..request import Request
 from .compositions import contains_features
 
 
@@ -47,19 +50,77 @@ def matrix_product(left: LazyEvaluatedKernelTensor, right: Any) -> LazyEvaluated
 
 
 def batch_sum(matrix: LazyEvaluatedKernelTensor, dim: int) -> LazyEvaluatedKernelTensor | None:
-    """The sum over the one batch dimension of lazy matrices as that of an AdditiveKernel; None where it has none."""
+    """The sum over the one batch dimension of lazy matrices as that of a kernel; None where it has no features."""
     kernel, count = matrix.kernel, matrix.shape[0]
     if matrix.dim() != 3 or dim not in (0, -3) or not contains_features(kernel) or not _has_factor_features(kernel):
         return None
-    width = matrix.x1.shape[-1]
-    terms = [
-        InputTransformKernel(
-            kernel[place] if kernel.batch_shape else kernel, _Columns(place * width, (place + 1) * width)
-        )
-        for place in range(count)
-    ]
-    x1, x2 = (torch.cat(x.expand(count, *x.shape[-2:]).unbind(0), dim=-1) for x in (matrix.x1, matrix.x2))
-    return LazyEvaluatedKernelTensor(x1, x2, kernel=with_features(AdditiveKernel(*terms)))
+    x1, x2 = (x.expand(count, *x.shape[-2:]).movedim(0, -2).flatten(-2) for x in (matrix.x1, matrix.x2))
+    return LazyEvaluatedKernelTensor(x1, x2, kernel=with_features(_BatchSumKernel(kernel, count)))
+
+
+class _BatchSumKernel(Kernel):
+    r"""The sum of a batch of B kernels of one output, :math:`k(x, y) = \sum_b k_b(x_b, y_b)`.
+
+    :param base_kernel: the batch, or one kernel that stands for all B.
+    :param count: B. Inputs (..., N, B d) have those of all kernels side by side.
+    """
+
+    def __init__(self, base_kernel: Kernel, count: int) -> None:
+        super().__init__()
+        self.base_kernel, self.count = base_kernel, count
+
+    @property
+    def batch_shape(self) -> torch.Size:
+        """None: the batch is summed over."""
+        return torch.Size()
+
+    def apart(self, x: Tensor) -> Tensor:
+        """The inputs of each kernel, (..., B, N, d)."""
+        return x.unflatten(-1, (self.count, -1)).movedim(-2, -3)
+
+    def forward(self, x1: Tensor, x2: Tensor, diag: bool = False, **params: Any) -> Tensor:
+        total: Tensor = to_dense(self.base_kernel(self.apart(x1), self.apart(x2), diag=diag, **params))
+        return total.sum(-2 if diag else -3)
+
+
+@approximates(_BatchSumKernel)
+class _BatchSumFamily(Family):
+    """Features of all kernels of a batch side by side; the kernels keep their parameters, so that these are learned."""
+
+    kernel: _BatchSumKernel
+
+    @property
+    def _base(self) -> Family:
+        return family(self.kernel.base_kernel, self.maps)
+
+    @property
+    def parts(self) -> list[Family]:
+        return [self._base]
+
+    def draw(self, request: Request) -> torch.nn.Module:
+        return self._base.draw(request)
+
+    @property
+    def has_features(self) -> bool:
+        return self._base.has_features
+
+    def exact_maps(self) -> torch.nn.Module:
+        return self._base.exact_maps()
+
+    @property
+    def num_scalar_features(self) -> int:
+        return self.kernel.count * self._base.num_scalar_features
+
+    def active_features(self, x: Tensor) -> Tensor:
+        return self._base.all_features(self.kernel.apart(x)).movedim(-3, -2).flatten(-2)
+
+    @property
+    def has_residual_covariance(self) -> bool:
+        return self._base.has_residual_covariance
+
+    def active_residual(self, x: Tensor) -> ResidualCovariance | None:
+        variance = self._base.residual_variance(self.kernel.apart(x))
+        return None if variance is None else ResidualCovariance.of_variance(variance.sum(-2))
 
 
 def _has_factor_features(kernel: Kernel) -> bool:
