@@ -155,7 +155,7 @@ class LaplaceGP(torch.nn.Module):
         exposure: Tensor | None = None,
         start: Tensor | None = None,
     ) -> Self:
-        """Find the mode, and forget earlier data.
+        """Find the mode, forget earlier data, and leave training mode.
 
         :param x: inputs (N, d), or re-iterable batches (x, y) or (x, y, exposure), such as a DataLoader; every Newton
             step reads them once, but with blocks, which hold all rows.
@@ -216,8 +216,9 @@ class LaplaceGP(torch.nn.Module):
         return Record(self._parameter_state())
 
     def _take(self, mode: Mode, evidence: Tensor, num_passes: int) -> None:
-        """Let this be what was fitted."""
+        """Let this be what was fitted, and leave training mode, in which GPyTorch draws classes independently."""
         checks.finite(evidence.detach(), "the evidence")
+        self.eval()
         self._mode, self._evidence, self._posterior, self.num_passes = mode, evidence, None, num_passes
 
     def _check_size(self, rows: Iterable[tuple[Tensor, ...]]) -> None:
@@ -367,6 +368,7 @@ class LaplaceGP(torch.nn.Module):
             device = reference_tensor(self.covar_module).device
             self._mode = None if fitted is None else fitted.to(device)
             self._posterior, self._evidence = None, None
+            self.train(self.training and fitted is None)
 
     def _check_fitted(self, fitted: Mode) -> None:
         """Raise a ValueError where a mode is not one of this model."""
