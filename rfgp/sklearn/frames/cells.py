@@ -133,7 +133,8 @@ def read_as(
         states = np.where(missing, MISSING, PRESENT).astype(np.int8)
         return Cells(kind, cells.where(~missing, "").to_numpy(object), states, column)
     if kind == "date":
-        values = _days(_moments(cells.where(~missing, None), date_format).dt.tz_localize(None))
+        form = _own_format(cells[~missing], date_format, str(column.name))
+        values = _days(_moments(cells.where(~missing, None), form).dt.tz_localize(None))
     elif kind == "boolean":
         values = cells.str.lower().map(_BOOLEANS | {"1": 1.0, "0": 0.0}).to_numpy(np.float64, copy=True)
     else:
@@ -265,6 +266,13 @@ def _date_format(cells: pandas.Series, name: str) -> str:
             "the month may be the first or the second number; write year-month-day, or leave it out"
         )
     return best[0] if best else ""
+
+
+def _own_format(cells: pandas.Series, learned: str, name: str) -> str:
+    """How the cells of another table are written as dates: as those learned from, or as most of them can be read."""
+    if not len(cells) or _moments(cells, learned).notna().mean() >= _SHARE:
+        return learned
+    return _date_format(cells, name) or learned
 
 
 def _moments(cells: pandas.Series, form: str) -> pandas.Series:

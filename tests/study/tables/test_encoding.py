@@ -110,3 +110,19 @@ def test_several_targets_make_a_data_set():
         read(rows, "c").split(1)
     with pytest.raises(ValueError, match="expected one target for classification, or several for regression"):
         read(rows.assign(kind=["u", "v"] * 10), "c,kind")
+
+
+@pytest.mark.parametrize("learned", ["%d/%m/%Y", "%Y-%m-%d", "%d.%m.%Y", None])
+@pytest.mark.parametrize("later", ["%d/%m/%Y", "%Y-%m-%d", "%m/%d/%Y"])
+def test_dates_of_another_table_may_be_written_in_another_way(learned, later):
+    days = pandas.Series(pandas.date_range("2024-01-01", periods=60, freq="5D"))
+    first, second = (days if form is None else days.dt.strftime(form) for form in (learned, later))
+    table = read(pandas.DataFrame({"day": first, "y": np.arange(60.0)}), "y")
+    assert torch.equal(table.encoding.encode(pandas.DataFrame({"day": second})), table.x)
+
+
+def test_dates_of_another_table_that_can_be_read_in_two_ways_are_refused():
+    days = pandas.date_range("2024-01-01", periods=60, freq="5D")
+    table = read(pandas.DataFrame({"day": days, "y": np.arange(60.0)}), "y")
+    with pytest.raises(ValueError, match="dates in column 'day' that can be read in one way, got '03/04/2024'"):
+        table.encoding.encode(pandas.DataFrame({"day": ["03/04/2024"] * 3}))
