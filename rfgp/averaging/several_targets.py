@@ -66,7 +66,7 @@ def members_of_several(
     banks = {kind: KernelBank(scales[kind], x, shapes[kind]) for kind in {way.kind: None for way in ways}}
     of_banks = [targets.member(way, banks) for way in ways]
     with_lengthscales: list[TableMember] = []
-    if len(scales["values"].kept) > 1 and _work(x, y) <= _MOST_WORK and y.shape[1] <= _MOST_TARGETS:
+    if len(scales["values"].kept) > 1 and has_time_for_lengthscales(*y.shape):
         shares = stacked(of_banks, y, known, groups_by_size(groups)).shares
         plain = [k for k, way in enumerate(ways) if not way.rotates and not way.has_baseline] or [*range(len(ways))]
         likely = ways[max(plain, key=shares.__getitem__)]
@@ -107,7 +107,7 @@ def _with_lengthscales(
         smooth = SmoothMember(rows if plain is rows.scale else TableRows(plain, x), likely, y)
         smooth.learn(some=chosen_rows(len(x), int((_WORK_OF_SMOOTH / y.shape[1]) ** (1 / 3))))
         found.append(smooth)
-    if _work(x, y) <= _WORK_OF_DRAWS:
+    if _work(*y.shape) <= _WORK_OF_DRAWS:
         share = min(1.0, (CHOSEN_BY / len(x)) ** 2)
         draws, proposals = int(_DRAWS * share**0.5), int(_PROPOSALS * share)
         for member in found:
@@ -115,8 +115,13 @@ def _with_lengthscales(
     return found
 
 
-def _work(x: Tensor, y: Tensor) -> float:
-    return y.shape[1] * float(len(x)) ** 3
+def has_time_for_lengthscales(num_rows: int, num_targets: int) -> bool:
+    """Whether rows and targets are few enough for lengthscales of all inputs."""
+    return num_targets <= _MOST_TARGETS and _work(num_rows, num_targets) <= _MOST_WORK
+
+
+def _work(num_rows: int, num_targets: int) -> float:
+    return num_targets * float(num_rows) ** 3
 
 
 class _Way(NamedTuple):

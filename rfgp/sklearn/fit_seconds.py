@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import NamedTuple
 
+from ..averaging.several_targets import has_time_for_lengthscales
 from ..training.costs import slowness
 from .baselines import boosted_seconds
 from .labels import MOST_CLASSES
@@ -55,6 +56,9 @@ class FitSize(NamedTuple):
         values, cells = self.num_rows * self.num_values, self.num_rows * self.num_columns
         count = min(values, _AVERAGED_ROWS * self.num_values) if self.is_averaged else min(self.num_rows, _TAUGHT_ROWS)
         seconds = slowness() * (every + taught * count + value * values + cell * cells)
+        is_of_several = self.is_averaged and not self.is_classes and self.num_values > 1
+        if is_of_several and has_time_for_lengthscales(self.num_rows, self.num_values):
+            seconds += slowness() * _SECONDS_OF_LENGTHSCALES * count
         if not self.has_choice and not self.is_averaged:
             seconds *= _CLASSES_WITHOUT_CHOICE if self.is_classes else _TARGETS_WITHOUT_CHOICE
         has_boosting = self.is_classes and self.num_rows > NUM_EXACT_ROWS and self.num_values <= MOST_CLASSES
@@ -73,7 +77,7 @@ class FitSize(NamedTuple):
 
 
 _AVERAGED_TARGET = _Costs(0.1, 6e-3, 7e-3, 1.5e-5)
-_AVERAGED_TARGETS = _Costs(0.6, 4e-3, 3e-5, 6e-5)
+_AVERAGED_TARGETS = _Costs(0.6, 1e-3, 3e-5, 6e-5)
 _AVERAGED_CLASSES = _Costs(2.9, 3e-4, 4e-5, 4e-6)
 _TARGET = _Costs(0.4, 2.4e-3, 4e-5, 3.2e-5)
 _TARGETS = _Costs(9.7, 2e-4, 9e-5, 5e-5)
@@ -82,6 +86,8 @@ _MANY_CLASSES = _Costs(2.2, 2e-4, 4e-5, 1e-5)
 _COUNTS = _Costs(4.5, 2.5e-3, 1e-3, 0.0)
 _TAUGHT_COUNTS = 4000
 """Rows that teach parameters of counts, at most."""
+_SECONDS_OF_LENGTHSCALES = 5e-3
+"""For each value of several targets that have lengthscales of all inputs in an average."""
 _TARGETS_WITHOUT_CHOICE, _CLASSES_WITHOUT_CHOICE = 0.25, 0.8
 """The part of the time that is left where the kernel is given."""
 

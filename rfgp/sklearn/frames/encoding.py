@@ -17,7 +17,7 @@ from ..._support.data_frames import Missing, as_pandas
 from ...kernels.spherical_coordinates import SphericalCoordinates
 from ..arrays import Floats, check_names
 from .cells import MISSING_WORDS, Cells, decimal_of, read_as, recognized
-from .columns import MOST_CATEGORIES, InputColumn
+from .columns import MOST_CATEGORIES, NUM_TYPICAL, InputColumn
 from .problems import bad_cells
 
 if TYPE_CHECKING:
@@ -182,6 +182,23 @@ class Encoding:
         if how != "impute":
             x[~np.all([held.is_there for held in cells.values()], axis=0)] = np.nan
         return x
+
+    def possible(self, cells: Mapping[str, Cells]) -> Floats:
+        """The inputs (S, N, d) of rows with other values in place of missing cells, unmarked, as the columns have them.
+
+        Those of several columns are combined at random, the same in every call.
+        """
+        found, shuffled = [], np.random.default_rng(0)
+        orders = [shuffled.permutation(NUM_TYPICAL) for _ in self.columns]
+        for number in range(NUM_TYPICAL):
+            parts = []
+            for rule, order in zip(self.columns, orders, strict=True):
+                held = cells[rule.name]
+                value = rule.typical[order[number]] if rule.typical else rule.fill
+                values = np.where(held.is_there, held.values, value)
+                parts.append(rule.encoded(replace(held, values=values, states=np.zeros_like(held.states))))
+            found.append(self._with_vectors(parts))
+        return np.stack(found)
 
     def unseen(self, cells: Mapping[str, Cells]) -> list[str]:
         """The categories of every row that the table that was learned from did not have, such as "region=West"."""

@@ -32,6 +32,7 @@ from ..datasets.base import TEST_SHARE, Task
 from .choices import Trials, num_tried
 from .exposure import exposures
 from .files import LearnedLayout, Reading, open_table
+from .gaps import Gaps
 from .predictive import class_probabilities, predictive, widened
 from .report import warn_of_filled
 from .scores import Scores
@@ -303,17 +304,19 @@ class TableModel(torch.nn.Module):
 
     @torch.no_grad()
     def distribution(
-        self, x: Tensor, exposure: Tensor | None = None
+        self, x: Tensor, exposure: Tensor | None = None, gaps: Gaps | None = None
     ) -> Normal | TransformedNormal | Mixture | CountPredictive | Tensor:
         """Predictions at encoded inputs (N, d), in the units of the table.
 
         :param exposure: of counts, (N,), positive; default: ones.
+        :param gaps: rows with missing cells, whose standard deviations of numbers grow by how far predictions vary with
+            what may be in them, and whose probabilities of classes are averaged over that; default: none.
         :returns: independent distributions (N,) or (N, T) of new observations, mixtures for an average, else normal
             ones where targets have no transform; or probabilities of classes (N, C).
         """
         rows = standardized(x, self.x_scales)
         if self.y_scales is None:
-            return class_probabilities(self.model, rows, self.temperature, cast("OwnLabels | None", self.near))
+            return self._class_probabilities(x, gaps)
         center, scale = self.y_scales
         if self.task == "counts":
             from ...sklearn.counts import count_predictive
@@ -321,8 +324,11 @@ class TableModel(torch.nn.Module):
             exposed = scale.expand(len(x)) if exposure is None else scale * checked_exposure(exposure)
             return count_predictive(self.model, rows, exposed)
         found: Any = predictive(self.model, rows, center, scale, self.near)
-        if self.spreads:
-            found = widened(found, self._spread(x, found.mean))
+        factor = self._spread(x, found.mean)
+        if gaps is not None and len(gaps.rows):
+            factor = torch.maximum(factor, self._of_gaps(found, gaps))
+        if self.spreads or (gaps is not None and len(gaps.rows)):
+            found = widened(found, factor)
         return TransformedNormal(found, self.transforms) if self.transforms else found
 
     def _spread(self, x: Tensor, mean: Tensor) -> Tensor:
@@ -332,6 +338,31 @@ class TableModel(torch.nn.Module):
         for place, spread in self.spreads.items():
             factor[:, int(place)] = spread(x, means[:, int(place)])
         return factor.reshape(mean.shape)
+
+    def _class_probabilities(self, x: Tensor, gaps: Gaps | None) -> Tensor:
+        """Those of classes (N, C); rows with missing cells that are not marked have means over what may be in them."""
+
+        def at(x: Tensor) -> Tensor:
+            near = cast("OwnLabels | None", self.near)
+            return class_probabilities(self.model, standardized(x, self.x_scales), self.temperature, near)
+
+        found = at(x)
+        if gaps is not None and not bool(gaps.is_marked.all()):
+            unmarked = ~gaps.is_marked
+            found[gaps.rows[unmarked]] = torch.stack([at(possible[unmarked]) for possible in gaps.x]).mean(0)
+        return found
+
+    def _of_gaps(self, found: Any, gaps: Gaps) -> Tensor:
+        """The factors of standard deviations by which predictions vary with what is missing."""
+        mean, scale = cast("Tensor", self.y_scales)
+        inputs = [standardized(x, self.x_scales) for x in gaps.x]
+        possible = torch.stack([predictive(self.model, x, mean, scale, self.near).mean for x in inputs])
+        center, variance = found.mean[gaps.rows], found.stddev[gaps.rows].square()
+        is_marked = gaps.is_marked.reshape(-1, *[1] * (center.dim() - 1))
+        apart = (possible - torch.where(is_marked, possible.mean(0), center)).square().mean(0)
+        factor = torch.ones_like(found.mean)
+        factor[gaps.rows] = (1.0 + apart / variance).sqrt()
+        return factor
 
     def predict(
         self,
@@ -354,7 +385,8 @@ class TableModel(torch.nn.Module):
         :raises ValueError: for columns that are not there, such as the exposures of counts where the first table had
             them, for exposures that are not positive, and cells that are not as they were.
 
-        A warning tells how many cells were filled in.
+        A warning tells how many cells were filled in. Intervals of rows with missing cells are wider by how far
+        predictions vary where values of other rows take the place of what is missing.
         """
         pandas = optional.require("pandas", "pandas", "tables")
         checks.share("level", level)
@@ -368,18 +400,19 @@ class TableModel(torch.nn.Module):
             exposure = exposures(rule, rule.cells(raw.frame, decimal=decimal), has_all)
             is_whole &= ~exposure.isnan()
             exposure = exposure[is_whole]
-        columns = self._columns(x[is_whole], level, exposure) if bool(is_whole.any()) else {}
-        places = is_whole.nonzero().squeeze(-1).numpy()
-        predictions = pandas.DataFrame(columns, index=places).reindex(range(len(x)))
+        places, columns = is_whole.nonzero().squeeze(-1), dict[str, Any]()
+        if len(places):
+            columns = self._columns(x[is_whole], level, exposure, Gaps.of(self.encoding, cells, places))
+        predictions = pandas.DataFrame(columns, index=places.numpy()).reindex(range(len(x)))
         if self.encoding.categorical:
             predictions["unseen"] = self.encoding.unseen(cells)
         if (index := self.learned.index) in raw.frame.columns:
             predictions.insert(0, index, raw.frame[index], allow_duplicates=True)
         return predictions.set_index(source.index) if isinstance(source, pandas.DataFrame) else predictions
 
-    def _columns(self, x: Tensor, level: float, exposure: Tensor | None) -> dict[str, Any]:
+    def _columns(self, x: Tensor, level: float, exposure: Tensor | None, gaps: Gaps) -> dict[str, Any]:
         """The columns of predictions by name."""
-        predicted = self.distribution(x, exposure)
+        predicted = self.distribution(x, exposure, gaps)
         names = _prediction_names(self.target_names, self.class_names, self.learned.index)
         if isinstance(predicted, Tensor):
             best = [self.class_names[code] for code in predicted.argmax(-1).tolist()]

@@ -349,3 +349,38 @@ def test_of_many_rows_few_are_held_out_and_points_are_predicted_without_their_jo
     found = made.distribution(x)
     torch.testing.assert_close(found.mean, joint.mean * scale + center, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(found.stddev, joint.stddev * scale, rtol=1e-6, atol=1e-6)
+
+
+def with_gaps(count, seed, share):
+    generator = np.random.default_rng(seed)
+    a, b = generator.normal(size=(2, count))
+    frame = pandas.DataFrame({"a": a, "b": b, "kind": np.where(a > 0.0, "high", "low")})
+    y = 3.0 * a + np.sin(2.0 * b) + 0.1 * generator.normal(size=count)
+    frame.loc[generator.random(count) < share, ["a", "kind"]] = None
+    return frame, y
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2])
+def test_intervals_of_rows_with_missing_cells_cover_what_may_be_in_them(share):
+    """Filled in with the median, as many as a tenth were covered."""
+    frame, y = with_gaps(150, 0, share)
+    model = TableModel.fit(rfgp.study.tables.read(frame.assign(y=y), "y"))
+    new, truth = with_gaps(400, 1, 0.5)
+    with pytest.warns(UserWarning, match="are filled in"):
+        found = model.predict(new)
+    is_inside, is_gap = (found.y_lower < truth) & (truth < found.y_upper), new.a.isna()
+    for rows in (is_gap, ~is_gap):
+        assert is_inside[rows].mean() > 0.95 - 5.0 * (0.95 * 0.05 / rows.sum()) ** 0.5
+    whole = model.predict(new[~is_gap])
+    pandas.testing.assert_frame_equal(whole, found[~is_gap])
+
+
+def test_classes_of_rows_with_missing_cells_have_means_of_their_probabilities():
+    frame, y = with_gaps(150, 0, 0.0)
+    model = TableModel.fit(rfgp.study.tables.read(frame.assign(y=np.where(y > 0.0, "up", "down")), "y"))
+    new, truth = with_gaps(400, 1, 0.5)
+    with pytest.warns(UserWarning, match="are filled in"):
+        found = model.predict(new)[new.a.isna()]
+    is_up = (truth > 0.0)[new.a.isna()]
+    right = np.where(is_up, found["probability_up"], found["probability_down"])
+    assert -np.log(right).mean() < 0.75  # as often as not is .69
