@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -92,8 +93,18 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return self.encoding_.columns
 
     def transform(self, X: ArrayLike) -> Floats:
-        """Encode a table with the same columns: (N, d)."""
-        return self.encoding_.inputs(self._cells(X))
+        """Encode a table with the same columns: (N, d); a warning names columns whose missing cells no input marks."""
+        cells = self._cells(X)
+        filled = [rule.name for rule in self.columns_ if not (rule.marks_missing or cells[rule.name].is_there.all())]
+        if filled:
+            warnings.warn(
+                f"cells are missing in {', '.join(map(repr, filled))}, where the fit had too few for an input that "
+                "marks them: they are filled in, and error bars are those of complete rows; "
+                "rfgp.study.tables.TableModel widens them",
+                UserWarning,
+                stacklevel=2,
+            )
+        return self.encoding_.inputs(cells)
 
     def unseen(self, X: ArrayLike) -> list[str]:
         """The categories of each row that did not occur in ``fit``, such as "region=West"; "" if there are none."""

@@ -300,3 +300,15 @@ def test_codes_of_many_categories_warn_of_nothing():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert TableEncoder().fit_transform(frame, np.arange(140.0)).shape == (140, 2)
+
+
+def test_cells_that_are_filled_in_without_a_mark_are_told():
+    frame = pandas.DataFrame({"a": np.arange(20.0), "b": ["x", "y"] * 10})
+    encoder = TableEncoder().fit(frame)
+    frame.loc[3, "a"] = None
+    with pytest.warns(UserWarning, match="cells are missing in 'a', where the fit had too few"):
+        encoder.transform(frame)
+    marked = TableEncoder().fit(frame.assign(a=frame.a.where(frame.index % 2 == 0)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        marked.transform(frame)

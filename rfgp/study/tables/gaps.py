@@ -26,11 +26,13 @@ class Gaps(NamedTuple):
     is_marked: Tensor
 
     @classmethod
-    def of(cls, encoding: Encoding, cells: Mapping[str, Cells], some: Tensor) -> Self:
-        """Those among some rows of a table, by their numbers in it."""
+    def of(cls, encoding: Encoding, cells: Mapping[str, Cells], some: Tensor) -> Self | None:
+        """Those among some rows of a table, by their numbers in it; None without any."""
         rows = some.numpy()
         missing = {rule: ~cells[rule.name].is_there[rows] for rule in encoding.columns}
         has_gaps = np.logical_or.reduce(list(missing.values()))
+        if not has_gaps.any():
+            return None
         is_unmarked = np.logical_or.reduce([gap & (not rule.marks_missing) for rule, gap in missing.items()])
         taken = {name: held.taken(rows[has_gaps]) for name, held in cells.items()}
         possible = torch.from_numpy(encoding.possible(taken))

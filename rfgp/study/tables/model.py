@@ -325,9 +325,9 @@ class TableModel(torch.nn.Module):
             return count_predictive(self.model, rows, exposed)
         found: Any = predictive(self.model, rows, center, scale, self.near)
         factor = self._spread(x, found.mean)
-        if gaps is not None and len(gaps.rows):
+        if gaps is not None:
             factor = torch.maximum(factor, self._of_gaps(found, gaps))
-        if self.spreads or (gaps is not None and len(gaps.rows)):
+        if self.spreads or gaps is not None:
             found = widened(found, factor)
         return TransformedNormal(found, self.transforms) if self.transforms else found
 
@@ -410,7 +410,7 @@ class TableModel(torch.nn.Module):
             predictions.insert(0, index, raw.frame[index], allow_duplicates=True)
         return predictions.set_index(source.index) if isinstance(source, pandas.DataFrame) else predictions
 
-    def _columns(self, x: Tensor, level: float, exposure: Tensor | None, gaps: Gaps) -> dict[str, Any]:
+    def _columns(self, x: Tensor, level: float, exposure: Tensor | None, gaps: Gaps | None) -> dict[str, Any]:
         """The columns of predictions by name."""
         predicted = self.distribution(x, exposure, gaps)
         names = _prediction_names(self.target_names, self.class_names, self.learned.index)
