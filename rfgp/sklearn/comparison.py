@@ -40,6 +40,9 @@ _REMEDIES = {
     "boosting": 'try kernel="matern12", or more num_features',
 }
 """What to do where one of the others predicts better."""
+_MOST_COMPARED, _SHARE_OF_COPIES, _SHARE_OF_DIFFERENT = 20_000, 0.25, 0.9
+"""Of up to how many rows copies are looked for, from which share on they are told, and the share of different inputs
+and targets of different rows with which they are no chance."""
 _FEWEST_ROWS, _MOST_NAMES = 5, 3
 """Of how many rows the losses are compared apart, and how many reasons for these are named."""
 
@@ -122,6 +125,24 @@ def split_rows(targets: Floats, generator: torch.Generator) -> tuple[Tensor, Ten
     order = torch.cat([order[~is_extreme[order]], order[is_extreme[order]]])
     count = 0 if num_rows <= NUM_EXACT_ROWS else min(num_rows // 10, _MOST_HELD_OUT)
     return order[count:].sort().values, order[:count]
+
+
+def warn_of_copies(x: Floats, y: Floats) -> None:
+    """Warn where many rows are copies of others, targets included: a model takes each for a measurement of its own.
+
+    Rows agree by chance where inputs have few values, or targets are rounded.
+    """
+    if len(x) > _MOST_COMPARED:
+        return
+    num_rows, num_inputs, num_targets = (len(np.unique(of, axis=0)) for of in (np.column_stack([x, y]), x, y))
+    num_copies, is_chance = len(x) - num_rows, min(num_inputs, num_targets) < _SHARE_OF_DIFFERENT * num_rows
+    if num_copies >= _SHARE_OF_COPIES * len(x) and not is_chance:
+        warnings.warn(
+            f"{num_copies:,} of {len(x):,} rows are copies of other rows, targets included: each counts as a "
+            "measurement of its own, and intervals become too narrow; leave copies out, by DataFrame.drop_duplicates",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 @contextmanager

@@ -36,7 +36,15 @@ from .arrays import Floats, all_or_nothing, as_tensor, check_numbers, drawn_seed
 from .base import ONE_MODEL, RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
-from .comparison import BaselineComparison, LabeledRows, observed_means, split_rows, tail_of, target_losses
+from .comparison import (
+    BaselineComparison,
+    LabeledRows,
+    observed_means,
+    split_rows,
+    tail_of,
+    target_losses,
+    warn_of_copies,
+)
 from .fit_seconds import FitSize
 from .forest import MOST_VALUES, forest_baseline
 from .kernels import multitask_kernel, scaled_kernel
@@ -188,6 +196,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             inputs, targets, weights = self._rows(X, y, sample_weight, is_first=True)
             if noise == "student" and weights is not None:
                 raise ValueError('expected no sample_weight beside noise="student", got some; use noise="normal"')
+            warn_of_copies(inputs, _columns(targets))
             self._num_target_axes = targets.ndim
             self._num_observed = (~np.isnan(_columns(targets))).sum(0)
             self.x_scaler_ = input_scaler(inputs, weights)

@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 
 from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor
 from rfgp.sklearn.calibration import choose_power, tempered
-from rfgp.sklearn.comparison import LabeledRows, tail_of
+from rfgp.sklearn.comparison import LabeledRows, tail_of, warn_of_copies
 
 SMALL = {"num_features": 32, "max_evaluations": 6, "kernel": "matern32", "random_state": 0}
 WORSE = "rows that were held out are predicted better by"
@@ -251,3 +251,25 @@ def test_intervals_of_small_errors_keep_their_width(deviation):
     errors = deviation * np.stack([np.random.default_rng(0).normal(size=400), 1e-12 * np.arange(400)], axis=1)
     moments = np.stack([np.zeros_like(errors), np.full_like(errors, deviation**2)], axis=1)
     assert tail_of(LabeledRows(np.zeros((400, 1)), errors, None), moments).widths.tolist() == [1.0, 0.5]
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_copies_of_rows_are_told(copies):
+    generator = np.random.default_rng(0)
+    x = generator.normal(size=(40, 2))
+    y = x[:, 0] + 0.5 * generator.normal(size=40)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        RandomFeatureGPRegressor(random_state=0).fit(np.tile(x, (copies, 1)), np.tile(y, copies))
+    messages = [str(one.message) for one in told if "are copies of other rows" in str(one.message)]
+    assert len(messages) == (copies > 1)
+    assert all(message.startswith("80 of 120 rows") for message in messages)
+
+
+def test_rows_of_few_values_agree_by_chance():
+    generator = np.random.default_rng(0)
+    x, rounded = generator.integers(0, 3, size=(200, 2)), generator.integers(0, 2, size=200)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_copies(x.astype(float), rounded[:, None].astype(float))
+        warn_of_copies(np.repeat(generator.normal(size=(50, 2)), 4, axis=0), generator.normal(size=(200, 1)))
