@@ -6,6 +6,7 @@ import abc
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Generic, NamedTuple, Self, TypeVar
 
+import scipy
 import torch
 from torch import Generator, Tensor
 
@@ -21,6 +22,33 @@ class Moments(NamedTuple):
 
     mean: Tensor
     variance: Tensor
+
+    def imputed(self, rows: Tensor, is_marked: Tensor, parts: Sequence[Moments]) -> Moments:
+        r"""The same where some rows are those of M imputations of what is missing, by Rubin's rules.
+
+        .. math:: \bar m = \frac1M \sum_i m_i, \qquad
+            v = \frac1M \sum_i v_i + \Big(\frac{t_{M - 1}}{t_\infty}\Big)^2 \Big(1 + \frac1M\Big)
+            \frac{1}{M - 1} \sum_i (m_i - \bar m)^2
+
+        Here t are the 97.5 % quantiles of Student's t distributions: so few imputations tell their variance badly, and
+        central 95 % intervals are as wide as those of a distribution that knows this. Where an input marks what is
+        missing, the model has learned from such rows: the mean stays its own, and so does the first part of v.
+
+        :param rows: the numbers of these rows, (G,).
+        :param is_marked: whether an input marks what is missing of a row, (G,).
+        :param parts: the moments of imputations, (S, G, T) each.
+
+        Source: Rubin, Multiple Imputation for Nonresponse in Surveys, 1987, section 3.1.
+        """
+        means, count, is_marked = torch.stack([part.mean for part in parts]), len(parts), is_marked.unsqueeze(-1)
+        within = torch.stack([part.variance for part in parts]).mean(0)
+        between = torch.zeros_like(within)
+        if count > 1:
+            width = float(scipy.special.stdtrit(count - 1, 0.975) / scipy.special.ndtri(0.975))
+            between = width**2 * (1.0 + 1.0 / count) * means.var(0)
+        mean = torch.where(is_marked, self.mean[..., rows, :], means.mean(0))
+        variance = torch.where(is_marked, self.variance[..., rows, :], within) + between
+        return Moments(self.mean.index_copy(-2, rows, mean), self.variance.index_copy(-2, rows, variance))
 
 
 class JointNormal(NamedTuple):

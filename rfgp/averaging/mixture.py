@@ -327,6 +327,17 @@ class Mixture:
         vars(twin).pop("_moments", None)
         return twin
 
+    def imputed(self, rows: Tensor, is_marked: Tensor, parts: Sequence[Mixture]) -> Mixture:
+        """The same where some rows are those of imputations, see :meth:`rfgp.averaging.member.Moments.imputed`."""
+        twin, of_parts = copy.copy(self), zip(*(part._components for part in parts), strict=True)
+        twin._components = [
+            own._replace(moments=own.moments.imputed(rows, is_marked, [part.moments for part in others]))
+            for own, others in zip(self._components, of_parts, strict=True)
+        ]
+        for name in ("_moments", "row_limits"):
+            vars(twin).pop(name, None)
+        return twin
+
     def log_prob(self, y: Tensor) -> Tensor:
         """The log densities of targets (M,) or (M, T)."""
         return self._log_density(self._residuals(self._targets(y))).reshape(self._shape)

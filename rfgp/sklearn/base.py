@@ -216,8 +216,7 @@ class RandomFeatureGP(TableEstimator):
         """Whether held-out rows choose the kernel, not with random effects; a ValueError for no name of one."""
         if isinstance(self.kernel, str) and self.kernel not in KERNELS:
             checks.choice("kernel", self.kernel, ("auto", *KERNELS))
-        has_levels = self.encoder_ is not None and bool(self.encoder_.encoding_.levels)
-        return isinstance(self.kernel, str) and self.kernel == "auto" and not has_levels
+        return isinstance(self.kernel, str) and self.kernel == "auto" and not self._has_levels
 
     def _seconds(self, size: FitSize) -> float:
         """What a fit of a size takes, about, in the time limit."""

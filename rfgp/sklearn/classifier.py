@@ -101,7 +101,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     :param average: whether to use :class:`rfgp.averaging.AveragedGPClassifier`, which averages over parameters and
         scales of the inputs. "auto": from 10 to 400 rows and up to 1,500 rows times classes, if you set no other
         parameter of the model and no ``sample_weight``, the columns are not pixels (64 or more of one unit), and a data
-        frame has neither text with many values nor many missing cells. True: up to 1,000 rows of two classes, and 3,000
+        frame has no text with many values. True: up to 1,000 rows of two classes, and 3,000
         rows times classes.
     :param class_weight: weights of the classes, which divide the noise of their rows: "balanced", a dict from labels to
         weights, or None for ones.
@@ -202,7 +202,14 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
 
     def predict_proba(self, X: ArrayLike) -> Floats:
         """Predict the probability of every class at inputs (N, d): (N, C), in the order of ``classes_``."""
-        x = self._inputs(X)
+        x, missing = self._inputs(X)
+        found = self._probabilities(x)
+        if missing is not None and (unmarked := missing.unmarked) is not None:
+            found[unmarked.rows.numpy()] = np.mean([self._probabilities(complete) for complete in unmarked.x], axis=0)
+        return found
+
+    def _probabilities(self, x: Tensor) -> Floats:
+        """Those of every class at standardized inputs (N, d): (N, C)."""
         if self.fallback_ is not None:
             return _normalized(self.fallback_.predict(x.numpy()))
         near: Any = self.near_
@@ -293,7 +300,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         if self.average == "auto":
             is_small = len(codes) <= AUTO_ROWS and self._num_labels(len(codes)) <= AUTO_LABELS
             is_picture = num_lengthscales(self.x_scaler_) < self.x_scaler_.n_features_in_
-            if has_more_rows or self._given(weights) or self._has_marks or is_picture or not is_small:
+            if has_more_rows or self._given(weights) or self._has_levels or is_picture or not is_small:
                 return False
         elif not isinstance(self.average, bool):
             raise ValueError(f'expected "auto", True or False for average, got {self.average!r}; choose one of them')

@@ -216,25 +216,6 @@ class BaselineComparison:
                 stacklevel=5,
             )
 
-    def warn_of_marked(self, marks: Mapping[str, int]) -> None:
-        """Warn where rows with marks, such as those of missing cells, are predicted better by a constant.
-
-        :param marks: numbers of inputs that are above their mean for such rows, by the names of the inputs.
-        """
-        if self.rows is None or "constant" not in self.by_row:
-            return
-        is_marked = (self.rows.x[:, list(marks.values())] > 0.0).any(1)
-        own, others = (self.by_row[name][is_marked] for name in ("model", "constant"))
-        if len(own) >= _FEWEST_ROWS and is_positive(own - others):
-            names = " or ".join([*list(marks)[:_MOST_NAMES], *(["others"] if len(marks) > _MOST_NAMES else [])])
-            warnings.warn(
-                f"rows where {names} are predicted worse than by a constant, with mean log losses of "
-                f"{np.nanmean(own):.3f} and {np.nanmean(others):.3f}; take rfgp.study.tables.TableModel, whose error "
-                "bars depend on the inputs, or leave such rows out",
-                UserWarning,
-                stacklevel=4,
-            )
-
 
 def is_positive(gains: Floats) -> bool:
     """Whether gains are positive on average, by more than a standard error."""

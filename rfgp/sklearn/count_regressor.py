@@ -14,6 +14,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import mean_poisson_deviance
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array, column_or_1d
+from torch import Tensor
 
 from .._support import checks
 from ..likelihoods.count_predictive import CountPredictive, dispersion_of
@@ -202,19 +203,28 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
         self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0, exposure: ArrayLike | None = None
     ) -> Floats:
         """Draws of new counts at inputs (N, d), whose rates are correlated between rows: (N, S)."""
-        x, n_samples = self._inputs(X), checks.positive_integer("n_samples", n_samples)
+        (x, missing), n_samples = self._inputs(X), checks.positive_integer("n_samples", n_samples)
         random, exposures = check_random_state(random_state), _exposures(exposure, len(x))
-        with torch.no_grad():
-            latent = self.model_.posterior(x)
-            values, vectors = torch.linalg.eigh(latent.covariance_matrix)
-            root = (vectors * values.clamp_min(0.0).sqrt()).numpy()
-        log_rates = latent.mean.numpy()[:, None] + root @ random.normal(size=(len(x), n_samples))
+        if missing is None:
+            log_rates = self._log_rates(x, n_samples, random)
+        else:
+            parts = [self._log_rates(*completed, random) for completed in missing.completed(x, n_samples)]
+            log_rates = np.concatenate(parts, axis=-1)[:, random.permutation(n_samples)]
         means, dispersion = (exposures * self.rate_)[:, None] * np.exp(log_rates), self.dispersion_
         if dispersion > 0.0:
             means = means * random.gamma(1.0 / dispersion, dispersion, size=means.shape)
         found: Floats = random.poisson(np.minimum(means, _LARGE)).astype(np.float64)
         large = means > _LARGE
         found[large] = np.round(random.normal(means[large], np.sqrt(means[large])))
+        return found
+
+    @torch.no_grad()
+    def _log_rates(self, x: Tensor, num_samples: int, random: np.random.RandomState) -> Floats:
+        """Draws (N, S) of log rates at standardized inputs (N, d), correlated between rows."""
+        latent = self.model_.posterior(x)
+        values, vectors = torch.linalg.eigh(latent.covariance_matrix)
+        root = (vectors * values.clamp_min(0.0).sqrt()).numpy()
+        found: Floats = latent.mean.numpy()[:, None] + root @ random.normal(size=(len(x), num_samples))
         return found
 
     def score(
@@ -246,8 +256,9 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
 
     def _predictive(self, X: ArrayLike, exposure: Any) -> CountPredictive:
         """The distributions of new counts, (N,)."""
-        x = self._inputs(X)
-        return count_predictive(self.model_, x, torch.from_numpy(_exposures(exposure, len(x)) * self.rate_))
+        x, missing = self._inputs(X)
+        exposed = torch.from_numpy(_exposures(exposure, len(x)) * self.rate_)
+        return count_predictive(self.model_, x, exposed, missing)
 
     def _kernels(self, num_columns: int) -> list[Kernel]:
         """The kernels to choose from."""

@@ -14,6 +14,7 @@ from gpytorch.priors import LogNormalPrior
 from torch import Tensor
 
 from ..approximation.entry import approximate
+from ..averaging.member import Moments
 from ..likelihoods import NegativeBinomialLikelihood, PoissonLikelihood
 from ..likelihoods.count_predictive import CountPredictive
 from ..models import LaplaceGP
@@ -21,6 +22,7 @@ from ..training import Evidence, FitSummary, fit, timing
 from ..training.starts import random_rows
 from ..training.timing import Deadline
 from .choice import Parts
+from .frames.donors import Imputations
 from .kernels import kernel_of_levels
 
 LIKELIHOODS = ("auto", "negative_binomial", "poisson")
@@ -146,11 +148,24 @@ def fitted_model(parts: Parts, rows: CountRows, options: CountOptions, deadline:
 
 
 @torch.no_grad()
-def count_predictive(model: Any, x: Tensor, exposure: Tensor) -> CountPredictive:
-    """New counts of exposures (N,), as the model has them, at standardized inputs (N, d)."""
+def count_predictive(model: Any, x: Tensor, exposure: Tensor, missing: Imputations | None = None) -> CountPredictive:
+    """New counts of exposures (N,), as the model has them, at standardized inputs (N, d).
+
+    :param missing: standardized inputs of rows with missing cells, of which the moments of log rates are pooled.
+    """
+    found = _log_moments(model, x)
+    if missing is not None:
+        parts = [_log_moments(model, complete) for complete in missing.x]
+        found = found.imputed(missing.rows, missing.is_marked, parts)
+    mean, variance = (part.squeeze(-1) for part in found)
+    return CountPredictive(model.likelihood, mean + exposure.log(), variance)
+
+
+def _log_moments(model: Any, x: Tensor) -> Moments:
+    """Those of log rates of exposure one at standardized inputs (N, d), (N, 1)."""
     latent = [model.posterior(rows) for rows in x.split(_CHUNK)]
     mean, variance = torch.cat([f.mean for f in latent]), torch.cat([f.variance for f in latent])
-    return CountPredictive(model.likelihood, mean + exposure.log(), variance.clamp_min(0.0))
+    return Moments(mean.unsqueeze(-1), variance.clamp_min(0.0).unsqueeze(-1))
 
 
 def _model(parts: Parts, rows: CountRows, width: int, options: CountOptions) -> LaplaceGP:

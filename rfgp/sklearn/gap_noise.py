@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from gpytorch.kernels import Kernel
 from torch import Tensor
@@ -45,7 +47,8 @@ def noise_ratio(parts: Parts, x: Tensor, y: Tensor, is_gap: Tensor, weights: Ten
     for number in range(_ROUNDS):
         of_rows = own / torch.where(is_gap, ratio, 1.0)
         strategy = Subset(initialize=number == 0)
-        with torch.enable_grad():
+        with torch.enable_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message=".*noise ends at the lower bound")
             fit(model, x, y, weights=of_rows, strategy=strategy, max_evaluations=_EVALUATIONS, progress=False)
         ratio = _best_ratio(model, parts.kernel, x, y, is_gap, own)
     return ratio

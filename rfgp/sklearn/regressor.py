@@ -24,7 +24,8 @@ from torch import Tensor
 
 from .._support import checks
 from ..averaging import AveragedGP
-from ..averaging.mixture import Tail
+from ..averaging.member import Moments
+from ..averaging.mixture import Mixture, Tail
 from ..inference.local import SharedRows
 from ..linalg.sampling import drawing_from
 from ..training import timing
@@ -47,6 +48,7 @@ from .comparison import (
 )
 from .fit_seconds import FitSize
 from .forest import MOST_VALUES, forest_baseline
+from .frames.donors import Imputations
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, observed_variances
 from .model_size import NUM_EXACT_ROWS, left_out_seconds
@@ -62,6 +64,9 @@ _OTHERS = {"constant": Constant, "linear": Linear}
 _PHASES = ("parameters", "comparison", "all rows")
 _TIMES_OF_GAPS = 4.0
 """As many times what the noise of rows with gaps takes has to be left."""
+_LARGE_GAP_NOISE = 8.0
+"""From so many times the noise variance of complete rows on, rows with marked missing cells need a noise of their own,
+which averages do not have."""
 _FEWEST_ROWS = 10
 """Of so many rows scales are known."""
 _TARGET_CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
@@ -113,8 +118,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :param average: whether to use :class:`rfgp.averaging.AveragedGP`, which averages over parameters and over scales
         of the inputs and targets, so that intervals from a few hundred rows have the right width. One member models
         the residuals of a forest. "auto": up to 1,500 rows, if you set none of the parameters above and no
-        ``sample_weight``, each target has ten known values, and a data frame has neither text with many values nor
-        many missing cells. True: up to 3,000 rows.
+        ``sample_weight``, each target has ten known values, and a data frame has no text with many values. True:
+        up to 3,000 rows.
     :param noise: "normal", or "student" for targets with outliers: Student's t noise by
         :class:`rfgp.models.LaplaceGP`, with one model for each target and without ``sample_weight``.
     :param fallback: whether to predict with a constant or a linear model if that is better on held-out rows. False: a
@@ -132,7 +137,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     - ``x_scaler_``, ``y_scaler_``: the scales of inputs and targets.
     - ``comparison_``: mean negative log densities of unseen standardized targets, for "model", "constant" and "linear".
     - ``fallback_``: the simpler model that predicts, or None.
-    - ``gap_noise_``: the noise variance of rows with marked missing cells, relative to complete rows; for one target.
+    - ``gap_noise_``: the noise variance of training rows with marked missing cells, relative to complete rows; for one
+      target and one set of parameters.
     - ``tail_degrees_``, ``tail_widths_``: the predictive distribution of one set of parameters is Student's t with
       these degrees of freedom (T,), infinite for a normal one; its central 95 % intervals are ``tail_widths_`` times as
       wide as those of the model. Both are chosen on unseen rows.
@@ -199,10 +205,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             warn_of_copies(inputs, _columns(targets))
             self._num_target_axes = targets.ndim
             self._num_observed = (~np.isnan(_columns(targets))).sum(0)
-            self.x_scaler_ = input_scaler(inputs, weights)
-            self.y_scaler_ = ColumnScaler().fit(_columns(targets), sample_weight=weights)
             self._has_more_rows = has_more_rows
-            is_averaged = self._averages(inputs, targets, weights)
+            is_averaged = self._averages(inputs, targets, weights, deadline)
             self._tell(self._size(inputs, targets, is_averaged))
             if is_averaged:
                 self._fit_average(*self._model_rows(inputs, targets), weights)
@@ -266,12 +270,6 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         seconds = linear_seconds(len(x), x.shape[-1], num_outputs)
         train, held = split_rows(rows.y, generator)
         self.tail_degrees_, self.tail_widths_ = np.full(num_outputs, np.inf), np.ones(num_outputs)
-        self.gap_noise_, has_gaps = 1.0, self._has_gaps(x)
-        may_learn = self.noise == "normal" and num_outputs == 1 and bool(has_gaps.any())
-        if may_learn and deadline.allows(slowness() * _TIMES_OF_GAPS * gap_noise.SECONDS):
-            kernel = plain_kernel(self.kernel)
-            parts_of_gaps = self._parts(num_lengthscales(self.x_scaler_), z, generator, kernel)
-            self.gap_noise_ = gap_noise.noise_ratio(parts_of_gaps, x, z, has_gaps, as_tensor(weights))
         own = self._with_gaps(x, as_tensor(weights))
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
@@ -305,8 +303,6 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 moments = [_columns(part.numpy()) for part in (left_out.mean, left_out.variance)]
                 comparison.on_left_out(rows, self._judged(rows, np.stack(moments, axis=1)))
             self._compare(comparison, rows)
-            if self.encoder_ is not None and self.fallback_ is None:
-                comparison.warn_of_marked(self.encoder_.encoding_.marks)
         self.model_ = model
         if near is not None:
             every = FittedRows(x, z, own)
@@ -331,27 +327,40 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return Tail(torch.full((self.y_scaler_.n_features_in_,), math.inf))
 
     def averages(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> bool:
-        """Whether :meth:`fit` would average over parameters for these rows; it takes and raises the same."""
-        return clone(self)._size_of(X, y, sample_weight).is_averaged
+        """Whether :meth:`fit` would average over parameters for these rows; it takes and raises the same.
+
+        That takes about a second where ten cells of a column are missing, or more.
+        """
+        twin = clone(self)
+        twin.marks_ = self.marks_
+        return twin._size_of(X, y, sample_weight).is_averaged
 
     def _size_of(self, X: ArrayLike, y: ArrayLike, sample_weight: Any) -> FitSize:
         inputs, targets, weights = self._rows(X, y, sample_weight, is_first=True)
         self._has_more_rows = False
-        return self._size(inputs, targets, self._averages(inputs, targets, weights))
+        return self._size(inputs, targets, self._averages(inputs, targets, weights, self._deadline))
 
     def _size(self, inputs: Floats, targets: Floats, is_averaged: bool) -> FitSize:
         """The size of a fit to checked rows."""
         num_rows, num_columns = inputs.shape
         return FitSize(num_rows, num_columns, _columns(targets).shape[1], False, is_averaged, self._has_choice)
 
-    def _averages(self, inputs: Floats, targets: Floats, weights: Floats | None) -> bool:
-        """Whether parameters are averaged over; a ValueError where they cannot be, and were to."""
+    def _averages(self, inputs: Floats, targets: Floats, weights: Floats | None, deadline: Deadline) -> bool:
+        """Whether parameters are averaged over; a ValueError where they cannot be, and were to.
+
+        It learns the scales of all inputs and targets, and the noise of rows with marked missing cells.
+        """
+        self.x_scaler_ = input_scaler(inputs, weights)
+        self.y_scaler_ = ColumnScaler().fit(_columns(targets), sample_weight=weights)
+        self.gap_noise_ = 1.0
+        if self.average is not True:
+            self.gap_noise_ = self._learned_gap_noise(*self._model_rows(inputs, targets), weights, deadline)
         if self.average == "auto":
             if self._has_more_rows:
                 return False
             known = (~np.isnan(_columns(targets))).sum(0).min()
             is_small = len(inputs) <= AUTO_ROWS and known >= _FEWEST_ROWS
-            if self._given(weights) or self._has_marks or not is_small:
+            if self._given(weights) or self._has_levels or not is_small or self.gap_noise_ >= _LARGE_GAP_NOISE:
                 return False
         elif not isinstance(self.average, bool):
             raise ValueError(f'expected "auto", True or False for average, got {self.average!r}; choose one of them')
@@ -368,7 +377,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             raise ValueError(
                 f"expected at most {MOST_AVERAGED:,} rows for average=True, got {len(x):,} rows; leave it out"
             )
-        self.gap_noise_, self.tail_degrees_ = 1.0, np.full(_columns(z.numpy()).shape[1], np.inf)
+        self.tail_degrees_ = np.full(_columns(z.numpy()).shape[1], np.inf)
         self.tail_widths_ = np.ones_like(self.tail_degrees_)
         learns_baseline = functools.partial(forest_baseline, seed=drawn_seed(self.random_state))
         with phases(_PHASES[:2], self.verbose) as bar:
@@ -393,8 +402,17 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     def _has_gaps(self, x: Tensor) -> Tensor:
         """Whether marked cells are missing in the rows of standardized inputs (N, d), (N,)."""
-        marks = [] if self.encoder_ is None else list(self.encoder_.encoding_.marks.values())
-        return (x[:, marks] > 0.0).any(-1)
+        return (x[:, list(self.marks_)] > 0.0).any(-1)
+
+    def _learned_gap_noise(self, x: Tensor, z: Tensor, weights: Floats | None, deadline: Deadline) -> float:
+        """The noise variance of such rows, in that of complete ones; one where it is not learned."""
+        has_gaps = self._has_gaps(x)
+        may_learn = self.noise == "normal" and z.numel() == len(z) and bool(has_gaps.any())
+        if not (may_learn and deadline.allows(slowness() * _TIMES_OF_GAPS * gap_noise.SECONDS)):
+            return 1.0
+        generator = torch.Generator().manual_seed(drawn_seed(self.random_state))
+        parts = self._parts(num_lengthscales(self.x_scaler_), z, generator, plain_kernel(self.kernel))
+        return gap_noise.noise_ratio(parts, x, z, has_gaps, as_tensor(weights))
 
     def _of_gaps(self, x: Tensor) -> Tensor:
         """The noise variances of rows, in those of complete ones, (N, 1)."""
@@ -443,7 +461,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             if isinstance(latent, MultitaskMultivariateNormal) or isinstance(self.model_, StudentModels):
                 return self.model_.likelihood(latent)
             variance = latent.variance.unsqueeze(-1)
-            added = observed_variances(self.model_, x, variance, self._of_gaps(x)) - variance
+            added = observed_variances(self.model_, x, variance) - variance
             matrix = latent.lazy_covariance_matrix + DiagLinearOperator(added.squeeze(-1))
             return MultivariateNormal(latent.mean, matrix)
         mean, variance = (torch.from_numpy(part) for part in np.moveaxis(self.fallback_.predict(x.numpy()), 1, 0))
@@ -460,19 +478,36 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return_std, return_cov = checks.flag("return_std", return_std), checks.flag("return_cov", return_cov)
         if return_std and return_cov:
             raise ValueError("expected at most one of return_std and return_cov, got both; ask twice")
-        x = self._inputs(X)
+        x, missing = self._inputs(X)
         with torch.no_grad():
-            if return_cov and self._is_averaged:
-                mean = self._shaped(self.y_scaler_.inverse_transform(self._moments(x, False)[0]))
-                matrices = self.model_.covariance(x).numpy().reshape(-1, len(x), len(x))
-                return mean, self._scaled_covariances(np.moveaxis(matrices, 0, -1))
             if return_cov:
-                observed = self._observed(x)
-                mean = self._shaped(self.y_scaler_.inverse_transform(_columns(observed.mean.numpy())))
-                return mean, self._covariances(observed, len(x))
-            columns, variance = self._moments(x, return_std)
+                columns, covariances = self._joint(x, missing)
+                scaled = covariances * self.y_scaler_.scale_**2
+                mean = self._shaped(self.y_scaler_.inverse_transform(columns))
+                return mean, scaled[..., 0] if self._num_target_axes == 1 else scaled
+            columns, variance = self._moments(x, return_std, missing)
             mean = self._shaped(self.y_scaler_.inverse_transform(columns))
             return (mean, self._shaped(np.sqrt(variance) * self.y_scaler_.scale_)) if return_std else mean
+
+    def _joint(self, x: Tensor, missing: Imputations | None) -> tuple[Floats, Floats]:
+        """Means (N, T) and covariances (N, N, T) of new standardized observations.
+
+        What is missing of rows adds to their variances alone.
+        """
+        if self._is_averaged:
+            mean, _ = self._moments(x, False)
+            covariances = np.moveaxis(self.model_.covariance(x).numpy().reshape(-1, len(x), len(x)), 0, -1)
+        else:
+            observed, count = self._observed(x), self.y_scaler_.n_features_in_
+            mean = _columns(observed.mean.numpy())
+            joint = observed.covariance_matrix.numpy().reshape(len(x), count, len(x), count)
+            covariances = np.diagonal(joint, axis1=1, axis2=3) * self._tail.variance.numpy()
+        if missing is None:
+            return mean, covariances
+        rows, mean, covariances = missing.rows.numpy(), mean.copy(), covariances.copy()
+        pooled, variance = (part[rows] for part in self._moments(x, True, missing))
+        mean[rows], covariances[rows, rows] = pooled, np.maximum(covariances[rows, rows], variance)
+        return mean, covariances
 
     @property
     def _is_averaged(self) -> bool:
@@ -500,13 +535,13 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         wanted = [checks.share("level", level) for level in np.ravel(levels).tolist()]
         if not wanted:
             raise ValueError("expected levels, got none; such as [0.025, 0.975]")
-        x = self._inputs(X)
+        x, missing = self._inputs(X)
         with torch.no_grad():
             if self._is_averaged:
-                distribution = self.model_.predictive(x)
+                distribution = self._mixture(x, missing)
                 columns = np.stack([_columns(distribution.icdf(level).numpy()) for level in wanted], axis=1)
             else:
-                mean, variance = self._normal_moments(x, True)
+                mean, variance = self._normal_moments(x, True, missing)
                 steps = self._tail.icdf(
                     torch.tensor(wanted, dtype=torch.float64).unsqueeze(-1).expand(-1, mean.shape[1])
                 )
@@ -531,39 +566,53 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         True
         """
         check_numbers(y)
-        x, targets = self._inputs(X), check_array(y, **_TARGET_CHECKS, input_name="y")
+        (x, missing), targets = self._inputs(X), check_array(y, **_TARGET_CHECKS, input_name="y")
         shape = (len(x),) if self._num_target_axes == 1 else (len(x), self.y_scaler_.n_features_in_)
         if targets.shape != shape:
             raise ValueError(f"expected y of shape {shape}, got {targets.shape}; pass one observation for each mean")
         z = torch.from_numpy(self.y_scaler_.transform(_columns(targets)))
         with torch.no_grad():
             if self._is_averaged:
-                distribution = self.model_.predictive(x)
+                distribution = self._mixture(x, missing)
                 found = _columns(distribution.log_prob(z.reshape(distribution.mean.shape)).numpy())
             else:
-                mean, variance = (torch.from_numpy(part) for part in self._normal_moments(x, True))
+                mean, variance = (torch.from_numpy(part) for part in self._normal_moments(x, True, missing))
                 found = (self._tail.log_density((z - mean) / variance.sqrt()) - 0.5 * variance.log()).numpy()
         return self._shaped(found - np.log(self.y_scaler_.scale_))
 
-    def _moments(self, x: Tensor, has_variance: bool) -> tuple[Floats, Floats]:
+    def _moments(self, x: Tensor, has_variance: bool, missing: Imputations | None = None) -> tuple[Floats, Floats]:
         """Means and variances (N, T) of new standardized observations at standardized inputs (N, d)."""
         if self._is_averaged:
-            distribution = self.model_.predictive(x)
+            distribution = self._mixture(x, missing)
             return _columns(distribution.mean.numpy()), _columns(distribution.variance.numpy())
-        mean, variance = self._normal_moments(x, has_variance)
+        mean, variance = self._normal_moments(x, has_variance, missing)
         return mean, variance * self._tail.variance.numpy()
 
-    def _normal_moments(self, x: Tensor, has_variance: bool) -> tuple[Floats, Floats]:
+    def _mixture(self, x: Tensor, missing: Imputations | None) -> Mixture:
+        """What an averaged model says of new standardized observations."""
+        found: Mixture = self.model_.predictive(x)
+        if missing is None:
+            return found
+        parts = [self.model_.predictive(complete) for complete in missing.x]
+        return found.imputed(missing.rows, missing.is_marked, parts)
+
+    def _normal_moments(self, x: Tensor, has_variance: bool, missing: Imputations | None) -> tuple[Floats, Floats]:
         """Means and variances (N, T) of the normals whose central 95 % intervals new observations have."""
+        found = self._complete_moments(x, has_variance)
+        if missing is not None:
+            parts = [self._complete_moments(complete, has_variance) for complete in missing.x]
+            found = found.imputed(missing.rows, missing.is_marked, parts)
+        return found.mean.numpy(), found.variance.numpy()
+
+    def _complete_moments(self, x: Tensor, has_variance: bool) -> Moments:
+        """Those of rows without missing cells."""
         if self.fallback_ is not None or isinstance(self._model, StudentModels):
             observed = self._observed(x)
-            return _columns(observed.mean.numpy()), _columns(observed.variance.numpy())
+            return Moments(observed.mean.reshape(len(x), -1), observed.variance.reshape(len(x), -1))
         near: Any = self.near_
         model = self.model_ if near is None else self._model
         mean, variance = latent_moments(model, x, has_variance, near)
-        if has_variance:
-            variance = observed_variances(model, x, variance, self._of_gaps(x))
-        return mean.numpy(), variance.numpy()
+        return Moments(mean, observed_variances(model, x, variance) if has_variance else variance)
 
     def cross_val_predict(
         self,
@@ -600,23 +649,38 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
 
     def sample_y(self, X: ArrayLike, n_samples: int = 1, random_state: Any = 0) -> Floats:
         """Sample new observations at inputs (N, d), correlated between rows and targets: (N, S) or (N, T, S)."""
-        x, n_samples = self._inputs(X), checks.positive_integer("n_samples", n_samples)
+        (x, missing), n_samples = self._inputs(X), checks.positive_integer("n_samples", n_samples)
         random = check_random_state(random_state)
         with torch.no_grad():
-            if self.fallback_ is None and isinstance(self.model_, StudentModels):
-                scaled = self.model_.draws(x, n_samples, random)
-            elif self._is_averaged:
-                generator = torch.Generator().manual_seed(int(random.randint(2**31)))
-                draws = self.model_.sample(x, n_samples, generator).numpy()
-                scaled = np.moveaxis(draws.reshape(n_samples, len(x), -1), 0, -1)
+            if missing is None:
+                scaled = self._draws(x, n_samples, random)
             else:
-                observed = self._observed(x)
-                factor = torch.linalg.cholesky(observed.covariance_matrix).numpy()
-                mean, std = (_columns(part.numpy())[..., None] for part in (observed.mean, observed.stddev))
-                draws = (factor @ random.normal(size=(len(factor), n_samples))).reshape(*mean.shape[:2], n_samples)
-                scaled = mean + std * self._with_tails(draws / std)
+                parts = [self._draws(*completed, random) for completed in missing.completed(x, n_samples)]
+                scaled = np.concatenate(parts, axis=-1)[..., random.permutation(n_samples)]
+                scaled += self._of_marks(x, missing)[..., None]
         result = scaled * self.y_scaler_.scale_[:, None] + self.y_scaler_.mean_[:, None]
         return result[:, 0] if self._num_target_axes == 1 else result
+
+    def _of_marks(self, x: Tensor, missing: Imputations) -> Floats:
+        """How far means (N, T) are from those over imputations: zero where no input marks what is missing."""
+        is_unmarked = missing._replace(is_marked=torch.zeros_like(missing.is_marked))
+        return self._moments(x, False, missing)[0] - self._moments(x, False, is_unmarked)[0]
+
+    def _draws(self, x: Tensor, num_samples: int, random: np.random.RandomState) -> Floats:
+        """Draws (N, T, S) of new standardized observations at standardized inputs (N, d)."""
+        if self.fallback_ is None and isinstance(self.model_, StudentModels):
+            of_outputs: Floats = self.model_.draws(x, num_samples, random)
+            return of_outputs
+        if self._is_averaged:
+            generator = torch.Generator().manual_seed(int(random.randint(2**31)))
+            draws = self.model_.sample(x, num_samples, generator).numpy()
+            return np.moveaxis(draws.reshape(num_samples, len(x), -1), 0, -1)
+        observed = self._observed(x)
+        factor = torch.linalg.cholesky(observed.covariance_matrix).numpy()
+        mean, std = (_columns(part.numpy())[..., None] for part in (observed.mean, observed.stddev))
+        draws = (factor @ random.normal(size=(len(factor), num_samples))).reshape(*mean.shape[:2], num_samples)
+        found: Floats = mean + std * self._with_tails(draws / std)
+        return found
 
     def _with_tails(self, normal: Floats) -> Floats:
         """Standard normal values (N, T, S) with the tails of each target, by a normal copula."""
@@ -658,16 +722,6 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         scaled = torch.from_numpy(self.y_scaler_.transform(_columns(targets)))
         x = torch.from_numpy(self.x_scaler_.transform(inputs))
         return x, scaled.squeeze(-1) if scaled.shape[1] == 1 else scaled
-
-    def _covariances(self, observed: MultivariateNormal, num_rows: int) -> Floats:
-        """The covariances of every target, in its units."""
-        count = self.y_scaler_.n_features_in_
-        joint = observed.covariance_matrix.numpy().reshape(num_rows, count, num_rows, count)
-        return self._scaled_covariances(np.diagonal(joint, axis1=1, axis2=3) * self._tail.variance.numpy())
-
-    def _scaled_covariances(self, by_target: Floats) -> Floats:
-        scaled = by_target * self.y_scaler_.scale_**2
-        return scaled[..., 0] if self._num_target_axes == 1 else scaled
 
     def _shaped(self, columns: Floats) -> Floats:
         """Values (N, T) in the shape that the targets had."""

@@ -34,7 +34,8 @@ class TableEncoder(TransformerMixin, BaseEstimator):
       values becomes the mean target of the rows with the same value, and the logarithm of their number; in
       :meth:`fit_transform`, the means are those of other folds. Integers in a column named, for example, "zip" count
       as text.
-    - Missing cells get the median or the most frequent text. If a column has ten or more, one more input marks them.
+    - Missing cells get the mean, or the most frequent text, of the ten rows that are nearest in the other columns. If a
+      column has ten missing cells or more, one more input marks them.
     - Columns with a single value, or with different text in most rows, are left out.
 
     :param max_categories: the largest number of values that are encoded one-hot.
@@ -94,13 +95,13 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def transform(self, X: ArrayLike) -> Floats:
         """Encode a table with the same columns: (N, d); a warning names columns whose missing cells no input marks."""
-        cells = self._cells(X)
+        cells = self.cells(X)
         filled = [rule.name for rule in self.columns_ if not (rule.marks_missing or cells[rule.name].is_there.all())]
         if filled:
             warnings.warn(
                 f"cells are missing in {', '.join(map(repr, filled))}, where the fit had too few for an input that "
-                "marks them: they are filled in, and error bars are those of complete rows; "
-                "rfgp.study.tables.TableModel widens them",
+                "marks them: they are filled in, and error bars are those of complete rows; an estimator of "
+                "rfgp.sklearn that is fitted to the data frame itself widens them",
                 UserWarning,
                 stacklevel=2,
             )
@@ -108,14 +109,15 @@ class TableEncoder(TransformerMixin, BaseEstimator):
 
     def unseen(self, X: ArrayLike) -> list[str]:
         """The categories of each row that did not occur in ``fit``, such as "region=West"; "" if there are none."""
-        return self.encoding_.unseen(self._cells(X))
+        return self.encoding_.unseen(self.cells(X))
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """The names of the inputs (d,)."""
         check_is_fitted(self)
         return np.array(self.encoding_.input_names, dtype=object)
 
-    def _cells(self, X: ArrayLike) -> dict[str, Cells]:
+    def cells(self, X: ArrayLike) -> dict[str, Cells]:
+        """The cells of the columns of a table that are inputs, by name."""
         check_is_fitted(self)
         return self.encoding_.cells(self._frame(X, is_first=False))
 

@@ -15,9 +15,10 @@ from torch import Tensor
 from .._support import checks
 from .._support.data_frames import as_pandas
 from ..training.timing import NEVER, Deadline
-from .arrays import validated
+from .arrays import Floats, validated
 from .choice import Parts
 from .frames.columns import most_levels
+from .frames.donors import Donors, Imputations
 from .kernels import kernel_of_levels
 from .model_size import DEFAULT_BLOCK_SIZE, USUAL_WIDTH, ModelSize
 from .scaling import ColumnScaler
@@ -43,6 +44,12 @@ class TableEstimator(BaseEstimator):
     encoder_: TableEncoder | None = None
     """What makes numbers of a data frame with text, dates or missing cells; None for numbers."""
 
+    donors_: Donors | None = None
+    """Rows of a data frame of numbers, whose cells take the place of those that new rows miss."""
+
+    marks_: tuple[int, ...] = ()
+    """The inputs that mark missing cells: those of an encoder, or what is set before the fit to numbers."""
+
     @property
     def log_marginal_likelihood_value_(self) -> float:
         """The log evidence of the training data."""
@@ -50,23 +57,45 @@ class TableEstimator(BaseEstimator):
         with torch.no_grad():
             return float(self.model_.log_marginal_likelihood())
 
-    def _inputs(self, X: ArrayLike) -> Tensor:
-        """New inputs, checked and standardized."""
+    def _inputs(self, X: ArrayLike) -> tuple[Tensor, Imputations | None]:
+        """New inputs (N, d), checked and standardized, and those of rows of a data frame with missing cells."""
         check_is_fitted(self)
-        numbers = self._validated(X, is_first=False, dtype=np.float64, order="C")
+        X, missing, options = as_pandas(X), None, dict[str, Any](dtype=np.float64, order="C")
+        if self.encoder_ is not None:
+            cells, encoding = self.encoder_.cells(X), self.encoder_.encoding_
+            validate_data(self, X, reset=False, skip_check_array=True)
+            numbers = validated(BaseEstimator(), encoding.inputs(cells), **options)
+            missing = encoding.imputations(numbers, cells)
+        elif self.donors_ is not None and hasattr(X, "columns"):
+            numbers = validated(self, X, reset=False, ensure_all_finite="allow-nan", **options)
+            numbers, missing = self.donors_.imputed(numbers)
+        else:
+            numbers = validated(self, X, reset=False, **options)
+        if missing is not None:
+            missing = missing._replace(x=torch.stack([self._standardized(x.numpy()) for x in missing.x]))
+        return self._standardized(numbers), missing
+
+    def _standardized(self, numbers: Floats) -> Tensor:
         return torch.from_numpy(self.x_scaler_.transform(numbers))
 
-    def _validated(self, X: Any, y: Any = "no_validation", *, is_first: bool, **options: Any) -> Any:
+    def _validated(self, X: Any, y: Any, *, is_first: bool, **options: Any) -> Any:
         """What :func:`validated` returns, of the numbers that an encoder makes of a data frame with other cells."""
         X = as_pandas(X)
         encoder = (TableEncoder(most_levels(len(X))) if is_table(X) else None) if is_first else self.encoder_
         if encoder is None:
             checked = validated(self, X, y, reset=is_first, **options)
         else:
-            numbers = encoder.fit_transform(X, y) if is_first else encoder.transform(X)
+            numbers = encoder.fit_transform(X, y) if is_first else encoder.encoding_.inputs(encoder.cells(X))
             validate_data(self, X, reset=is_first, skip_check_array=True)
             checked = validated(BaseEstimator(), numbers, y, **options)
         self.encoder_ = encoder
+        if is_first and encoder is not None:
+            self.marks_ = tuple(encoder.encoding_.marks.values())
+        if is_first:
+            is_frame = encoder is None and hasattr(X, "columns")
+            self.donors_ = (
+                Donors.of_complete(checked[0] if isinstance(checked, tuple) else checked) if is_frame else None
+            )
         return checked
 
     def _with_levels(self, kernel: str | Kernel, num_columns: int) -> str | Kernel:
@@ -75,9 +104,9 @@ class TableEstimator(BaseEstimator):
         return kernel_of_levels(kernel, num_columns, groups)
 
     @property
-    def _has_marks(self) -> bool:
-        """Whether a data frame has text of many values, or many gaps."""
-        return self.encoder_ is not None and not self.encoder_.encoding_.is_plain
+    def _has_levels(self) -> bool:
+        """Whether a data frame has text of many values."""
+        return self.encoder_ is not None and bool(self.encoder_.encoding_.levels)
 
     @property
     def _deadline(self) -> Deadline:

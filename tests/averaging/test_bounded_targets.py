@@ -60,30 +60,30 @@ def test_all_that_is_said_of_shares_lies_between_the_bounds(of_shares):
 
 def test_values_outside_of_the_bounds_have_no_density(of_shares):
     model, x, _ = of_shares
-    found = model.model_.predictive(model._inputs(x[:4]))
+    found = model.model_.predictive(model._inputs(x[:4])[0])
     low, high = (float(end[0]) for end in model.model_.support)
     values = torch.tensor([low - 1e-3, low, high, high + 1e-3], dtype=torch.float64)
     assert found.log_prob(values).isfinite().tolist() == [False, True, True, False]
     assert found.cdf(values)[0] == 0.0 and found.cdf(values)[3] == 1.0
-    unbounded = AveragedGP(model.model_.x, model.model_.y).predictive(model._inputs(x[:1]))
+    unbounded = AveragedGP(model.model_.x, model.model_.y).predictive(model._inputs(x[:1])[0])
     torch.testing.assert_close(unbounded.cdf(torch.tensor([torch.inf])), torch.ones(1, dtype=torch.float64))
 
 
 def test_shares_are_predicted_from_a_file_as_before(of_shares, tmp_path):
     model, x, _ = of_shares
     rfgp.save(model.model_, tmp_path / "shares.pt", with_rows=True)
-    loaded, points = rfgp.load(tmp_path / "shares.pt"), model._inputs(x)
+    loaded, points = rfgp.load(tmp_path / "shares.pt"), model._inputs(x)[0]
     found, wanted = (average.predictive(points) for average in (loaded, model.model_))
     assert torch.equal(found.mean, wanted.mean) and torch.equal(found.icdf(0.975), wanted.icdf(0.975))
 
 
 def test_targets_outside_of_the_bounds_are_no_shares(of_shares):
     model, x, y = of_shares
-    before, (low, high) = model.model_.predictive(model._inputs(x)).mean, model.model_.support
+    before, (low, high) = model.model_.predictive(model._inputs(x)[0]).mean, model.model_.support
     outside = (y[:5] - model.y_scaler_.mean_) / model.y_scaler_.scale_ + np.array([0.0, 0.0, 9.0, 0.0, -9.0])
     with pytest.raises(ValueError, match="within the bounds"):
-        copy.deepcopy(model.model_).update(model._inputs(x[:5]), torch.from_numpy(outside))
-    assert torch.equal(model.model_.predictive(model._inputs(x)).mean, before) and bool(
+        copy.deepcopy(model.model_).update(model._inputs(x[:5])[0], torch.from_numpy(outside))
+    assert torch.equal(model.model_.predictive(model._inputs(x)[0]).mean, before) and bool(
         low.isfinite() & high.isfinite()
     )
     for average in ("auto", True):

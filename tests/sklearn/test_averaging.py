@@ -38,7 +38,7 @@ def model(fitted):
 
 def test_predictions_are_in_the_units_of_the_targets(model):
     mean, std = model.predict(X[ROWS:], return_std=True)
-    inside = model.model_.predictive(model._inputs(X[ROWS:]))
+    inside = model.model_.predictive(model._inputs(X[ROWS:])[0])
     np.testing.assert_allclose(mean, model.y_scaler_.mean_[0] + model.y_scaler_.scale_[0] * inside.mean.numpy())
     np.testing.assert_allclose(std, model.y_scaler_.scale_[0] * inside.stddev.numpy())
     assert isinstance(model.model_, AveragedGP) and model.fallback_ is None

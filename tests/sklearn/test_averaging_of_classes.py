@@ -44,7 +44,7 @@ def mean_loss(model, x, y):
 def test_probabilities_are_those_of_the_average(model):
     found = model.predict_proba(X[ROWS:])
     assert isinstance(model.model_, AveragedGPClassifier) and model.temperature_ == 1.0 and model.fallback_ is None
-    np.testing.assert_allclose(found, model.model_.predictive(model._inputs(X[ROWS:])).probs)
+    np.testing.assert_allclose(found, model.model_.predictive(model._inputs(X[ROWS:])[0]).probs)
     np.testing.assert_array_equal(model.predict(X[ROWS:]), model.classes_[found.argmax(-1)])
     assert mean_loss(model, X[ROWS:], Y[ROWS:]) < 0.75 * model.comparison_["frequencies"]
 

@@ -162,8 +162,8 @@ def test_labels_are_left_out_of_the_rows_that_predict_them(of_labels, cv):
     folds = fold_labels(cv, x[:1300], y[:1300], None, True)
     place = 7
     others = folds != folds[place]
-    near = OwnLabels(model._model, model._inputs(x[:1300])[others], torch.from_numpy(y[:1300] - y.min())[others])
-    moments = (part.mT for part in latent_moments(model._model, model._inputs(x[place : place + 1]), rows=near))
+    near = OwnLabels(model._model, model._inputs(x[:1300])[0][others], torch.from_numpy(y[:1300] - y.min())[others])
+    moments = (part.mT for part in latent_moments(model._model, model._inputs(x[place : place + 1])[0], rows=near))
     np.testing.assert_allclose(found[place], model._calibrated(log_probabilities(*moments))[0], atol=2e-5)
 
 
@@ -188,7 +188,7 @@ def test_more_labels_are_near_rows_too(of_labels, is_asked):
         assert len(model.model_.conditioned.sums.local.x) == 1300
     np.testing.assert_array_equal(model.predict_proba(x[100:]), before)
     model.partial_fit(x[:100], y[:100])
-    near = OwnLabels(model._model, torch.cat([of_labels[0].near_.x, model._inputs(x[:100])]), model.near_.labels)
+    near = OwnLabels(model._model, torch.cat([of_labels[0].near_.x, model._inputs(x[:100])[0]]), model.near_.labels)
     for found, wanted in zip(model.near_(near.x[:5]), near(near.x[:5]), strict=True):
         torch.testing.assert_close(found, wanted)
     assert model.near_.labels.tolist()[1300:] == (y[:100] - y.min()).tolist()

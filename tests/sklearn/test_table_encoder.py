@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import json
 import subprocess
 import sys
 import warnings
+from dataclasses import asdict
 
 import numpy as np
 import pandas
@@ -16,8 +18,15 @@ from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
 
-from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, RandomFeatures, TableEncoder
+from rfgp.sklearn import (
+    RandomFeatureGPClassifier,
+    RandomFeatureGPCountRegressor,
+    RandomFeatureGPRegressor,
+    RandomFeatures,
+    TableEncoder,
+)
 from rfgp.sklearn.frames.columns import most_levels
+from rfgp.sklearn.frames.donors import Donors
 from rfgp.study.tables import read
 
 ROWS = 60
@@ -161,14 +170,100 @@ def test_rows_with_missing_cells_have_a_noise_of_their_own():
     assert np.abs(model.predict(gaps[300:][~is_gap[300:]]) - before).max() < 0.2
 
 
-def test_rows_with_missing_cells_that_are_predicted_badly_are_told():
-    table, gaps, y = gappy(120)
-    model = RandomFeatureGPRegressor("rbf", random_state=0, max_evaluations=20)
-    with pytest.warns(UserWarning, match=r"rows where area is missing .* worse than by a constant.*TableModel"):
-        model.fit(gaps, np.column_stack([y, y + 0.01 * np.cos(np.arange(120))]))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.fit(table, y)
+def related(num_rows, seed, share):
+    """A table whose second column tells much of the first, of which a share is missing, and two targets."""
+    generator = np.random.default_rng(seed)
+    a = generator.normal(size=num_rows)
+    b = a + 0.3 * generator.normal(size=num_rows)
+    y = 3.0 * a + np.sin(2.0 * b) + 0.05 * generator.normal(size=num_rows)
+    frame = pandas.DataFrame({"a": a, "b": b, "side": np.where(a > 0.0, "right", "left")})
+    frame.loc[generator.random(num_rows) < share, ["a", "side"]] = None
+    return frame, np.column_stack([y, np.sin(a + b)])
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2])
+@pytest.mark.parametrize("settings", [{}, {"average": False}, {"fallback": True, "kernel": "linear"}])
+def test_intervals_of_rows_with_missing_cells_cover_what_may_be_in_them(share, settings):
+    """Filled in with the median, and not widened, a quarter of them were covered."""
+    frame, y = related(200, 0, share)
+    model = RandomFeatureGPRegressor(random_state=0, **settings).fit(frame, y[:, 0])
+    new, truth = related(400, 1, 0.4)
+    is_gap, truth = new.a.isna().to_numpy(), truth[:, 0]
+    low, high = model.predict_interval(new).T
+    is_inside = (low < truth) & (truth < high)
+    for rows in (is_gap, ~is_gap):
+        assert is_inside[rows].mean() > 0.95 - 4.0 * (0.95 * 0.05 / rows.sum()) ** 0.5
+    mean, std = model.predict(new, return_std=True)
+    assert std[is_gap].mean() > 2.0 * std[~is_gap].mean()
+    joint = model.predict(new, return_cov=True)
+    np.testing.assert_allclose(joint[0], mean, rtol=1e-3, atol=1e-2)
+    np.testing.assert_allclose(np.sqrt(joint[1].diagonal())[is_gap], std[is_gap], rtol=0.1)
+    draws = model.sample_y(new[:60], 2000)
+    np.testing.assert_allclose(draws.mean(1), mean[:60], atol=5.0 * std[:60].max() / 2000**0.5)
+    np.testing.assert_allclose(draws.std(1)[is_gap[:60]], std[:60][is_gap[:60]], rtol=0.5)
+    assert model.log_density(new, truth)[is_gap].mean() > -np.log(6.0), "that of a uniform density is -log(6 std)"
+
+
+def test_what_is_missing_is_told_by_the_rows_that_are_near_in_the_other_columns():
+    frame, y = related(300, 0, 0.0)
+    model = RandomFeatureGPRegressor(random_state=0).fit(frame, y)
+    new, truth = related(200, 1, 0.5)
+    mean = model.predict(new)
+    assert (np.abs(mean - truth).mean(0) < 0.35 * truth.std(0)).all()
+    filled = model.encoder_.encoding_.inputs(model.encoder_.cells(new))
+    sides = np.where(filled[:, 0] > 0.0, 1.0, 0.0)
+    assert np.mean(filled[:, 2] == sides) > 0.95, "text is what most of them have"
+    np.testing.assert_allclose(model.predict(new[:3]), mean[:3], rtol=1e-9)
+
+
+def test_new_rows_of_numbers_may_have_missing_cells_where_no_training_row_has():
+    frame, y = related(200, 0, 0.0)
+    model = RandomFeatureGPRegressor(random_state=0, average=False).fit(frame[["a", "b"]], y[:, 0])
+    new, truth = related(300, 1, 0.3)
+    low, high = model.predict_interval(new[["a", "b"]]).T
+    is_gap, is_inside = new.a.isna().to_numpy(), (low < truth[:, 0]) & (truth[:, 0] < high)
+    assert is_inside[is_gap].mean() > 0.95 - 4.0 * (0.95 * 0.05 / is_gap.sum()) ** 0.5
+    assert (high - low)[is_gap].min() > 2.0 * np.median((high - low)[~is_gap])
+    assert np.isfinite(model.predict(new[["a", "b"]].assign(a=np.nan, b=np.nan)[:2])).all()
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.predict(new[["a", "b"]].to_numpy())
+    with pytest.raises(ValueError, match="contains infinity"):
+        model.predict(new[["a", "b"]].fillna(np.inf))
+
+
+def test_donors_have_what_is_missing():
+    """Of those the nearest ones, as far as columns are known of both; columns count the same in any unit."""
+    x = np.column_stack([np.arange(40.0), 1e6 * np.arange(40.0) + 1e9, np.zeros(40)])
+    is_missing = np.zeros(x.shape, dtype=bool)
+    is_missing[5, 0] = is_missing[7, 1] = True
+    donors = Donors.of(x, is_missing, [[0], [1], [2]])
+    assert Donors.from_json(json.loads(json.dumps(asdict(donors)))) == donors
+    new = np.array([[np.nan, 1e9 + 5e6, 0.0], [20.0, np.nan, 1.0], [np.nan, np.nan, 2.0]])
+    found = donors.imputations(np.nan_to_num(new), np.isnan(new))
+    assert 5.0 not in found[:, 0, 0] and np.abs(found[:, 0, 0] - 5.0).max() < 7.0
+    np.testing.assert_allclose(np.sort((found[:, 1, 1] - 1e9) / 1e6), np.arange(15.0, 25.0), atol=1.0)
+    assert len(np.unique(found[:, 2, 0])) == 10 and np.allclose((found[:, 2, 1] - 1e9) / 1e6, found[:, 2, 0])
+    np.testing.assert_array_equal(found[:, :, 2], np.tile([0.0, 1.0, 2.0], (10, 1)))
+    few = Donors.of(x[:1], is_missing[:1], [[0], [1]]).imputations(np.nan_to_num(new), np.isnan(new))
+    np.testing.assert_array_equal(few[:, 0, 0], [0.0])
+
+
+def test_classes_and_counts_of_rows_with_missing_cells():
+    frame, y = related(300, 0, 0.0)
+    new, truth = related(400, 1, 0.5)
+    is_gap = new.a.isna().to_numpy()
+    classes = RandomFeatureGPClassifier(random_state=0).fit(frame, y[:, 0] > 0.0)
+    chances = classes.predict_proba(new)[:, 1]
+    right = np.where(truth[:, 0] > 0.0, chances, 1.0 - chances)
+    assert -np.log(right[is_gap]).mean() < 0.35 and 0.05 < chances[is_gap & (np.abs(new.b) < 0.2)].mean() < 0.95
+    generator = np.random.default_rng(2)
+    counts = RandomFeatureGPCountRegressor(random_state=0).fit(frame, generator.poisson(np.exp(0.5 * y[:, 0])))
+    of_new = generator.poisson(np.exp(0.5 * truth[:, 0]))
+    low, high = counts.predict_interval(new).T
+    is_inside = (low <= of_new) & (of_new <= high)
+    assert is_inside[is_gap].mean() > 0.95 - 4.0 * (0.95 * 0.05 / is_gap.sum()) ** 0.5
+    draws = counts.sample_y(new[:50], 4000)
+    np.testing.assert_allclose(draws.mean(1), counts.predict(new[:50]), rtol=0.5, atol=0.5)
 
 
 LIBRARIES = ("polars", "pyarrow")

@@ -25,8 +25,6 @@ _SHARE_OF_NAMES = 0.5
 """The share of different values in a column of text from which on these are names of rows."""
 _FEWEST_MISSING = 10
 """How many cells have to be missing, and to be there, for an input that marks them."""
-NUM_TYPICAL = 8
-"""How many values stand for a column where a cell is missing."""
 _PARTS = ("year", "month", "day", "weekday", "hour")
 
 
@@ -34,14 +32,13 @@ _PARTS = ("year", "month", "day", "weekday", "hour")
 class InputColumn:
     """How one column becomes numbers.
 
-    :param fill: what replaces missing cells.
+    :param fill: what replaces missing cells that no other row has.
     :param categories: of text, sorted: two become one input, more become one input each.
     :param codes: of many categories instead: the means of targets in each, and the logarithm of 1 + its rows. The last
         one is that of other categories.
     :param parts: of dates, beside the days since 1970: "year", "month", "day", "weekday", "hour" where these vary.
     :param unit: what stands before or behind numbers.
     :param marks_missing: whether one more input is 1 where a cell is missing.
-    :param typical: values that stand for all of the column, each for an eighth of the cells.
     """
 
     name: str
@@ -53,7 +50,6 @@ class InputColumn:
     codes: tuple[tuple[float, ...], ...] = ()
     unit: str = ""
     marks_missing: bool = False
-    typical: tuple[float | str, ...] = ()
 
     @classmethod
     def learned(cls, name: str, cells: Cells, marks_missing: bool = False) -> Self:
@@ -61,11 +57,8 @@ class InputColumn:
         values = cells.values[cells.is_there]
         fewest = min(len(values), len(cells.values) - len(values))
         rule = cls(name, cells.kind, "", marks_missing=marks_missing and fewest >= _FEWEST_MISSING)
-        ordered = np.sort(values.astype(str) if cells.kind == "text" else values)
-        typical = ordered[(np.arange(0.5, NUM_TYPICAL) / NUM_TYPICAL * len(ordered)).astype(int)].tolist()
-        rule = replace(rule, typical=tuple(typical))
         if cells.kind == "text":
-            categories, counts = np.unique(ordered, return_counts=True)
+            categories, counts = np.unique(values.astype(str), return_counts=True)
             return replace(rule, fill=str(categories[counts.argmax()]), categories=tuple(map(str, categories)))
         fill = float(np.round(values.mean()) if cells.kind == "boolean" else np.median(values))
         each = _parts_of_dates(values) if cells.kind == "date" else {}
@@ -146,7 +139,7 @@ class InputColumn:
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> Self:
         """The rule of a dictionary of its fields, with lists in place of tuples."""
-        tuples = {name: tuple(record.get(name, ())) for name in ("categories", "parts", "typical")}
+        tuples = {name: tuple(record[name]) for name in ("categories", "parts")}
         return cls(**{**record, **tuples, "codes": tuple(map(tuple, record["codes"]))})
 
 

@@ -17,7 +17,8 @@ from ..._support.data_frames import Missing, as_pandas
 from ...kernels.spherical_coordinates import SphericalCoordinates
 from ..arrays import Floats, check_names
 from .cells import MISSING_WORDS, Cells, decimal_of, read_as, recognized
-from .columns import MOST_CATEGORIES, NUM_TYPICAL, InputColumn
+from .columns import MOST_CATEGORIES, InputColumn
+from .donors import Donors, Imputations
 from .problems import bad_cells
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Encoding:
     :param decimal: the decimal point or comma of text; None where the table had no numbers in text.
     :param words: those of cells without a value, in small letters.
     :param coordinates: pairs of columns of latitude and longitude, in degrees: their inputs are unit vectors.
+    :param donors: rows whose cells take the place of missing ones; default: the fill of each column does.
     """
 
     columns: tuple[InputColumn, ...]
@@ -55,6 +57,7 @@ class Encoding:
     decimal: str | None = None
     words: tuple[str, ...] = MISSING_WORDS
     coordinates: tuple[tuple[str, str], ...] = ()
+    donors: Donors | None = None
 
     @classmethod
     def learned(
@@ -92,7 +95,9 @@ class Encoding:
             rules.append(rule)
             parts.append(part)
         encoding = cls(tuple(rules), **settings)
-        return encoding, encoding._with_vectors(parts)
+        x = encoding._with_vectors(parts)
+        encoding = replace(encoding, donors=encoding.donors_of(x, cells))
+        return encoding, encoding._filled(x, encoding._missing(cells))
 
     @property
     def input_names(self) -> tuple[str, ...]:
@@ -121,9 +126,59 @@ class Encoding:
                 raise ValueError(f"columns {pair[0]!r} and {pair[1]!r}: {error}") from None
         return x.numpy()
 
+    @cached_property
+    def _positions(self) -> dict[str, list[int]]:
+        """The inputs of every column, by its name."""
+        found: dict[str, list[int]] = {column.name: [] for column in self.columns}
+        for place, (name, _) in enumerate(self._inputs[0]):
+            found[name].append(place)
+        return found
+
     def positions(self, column: InputColumn) -> list[int]:
         """Which inputs are those of a column."""
-        return [place for place, (name, _) in enumerate(self._inputs[0]) if name == column.name]
+        return self._positions[column.name]
+
+    @cached_property
+    def _groups(self) -> list[list[int]]:
+        """The inputs of every column, without those that mark missing cells."""
+        marks = set(self.marks.values())
+        return [[place for place in self.positions(column) if place not in marks] for column in self.columns]
+
+    def _missing(self, cells: Mapping[str, Cells]) -> NDArray[np.bool_]:
+        """Which inputs (N, d) are those of missing cells; those that mark such cells are not."""
+        gaps = [~cells[column.name].is_there for column in self.columns]
+        found = np.zeros((len(gaps[0]), len(self._inputs[0])), dtype=bool)
+        of_columns = {column.name: places for column, places in zip(self.columns, self._groups, strict=True)}
+        vectors = {longitude: of_columns[latitude] for latitude, longitude in self.coordinates}
+        for column, gap in zip(self.columns, gaps, strict=True):
+            found[:, vectors.get(column.name, of_columns[column.name])] |= gap[:, None]
+        return found
+
+    def donors_of(self, x: Floats, cells: Mapping[str, Cells]) -> Donors:
+        """The rows of a table, whose inputs are x (N, d), whose cells can take the place of missing ones."""
+        return Donors.of(x, self._missing(cells), self._groups)
+
+    def _filled(self, x: Floats, is_missing: NDArray[np.bool_]) -> Floats:
+        """Inputs (N, d) with the means of the nearest donors in place of missing ones.
+
+        Of text and of what is true or false, it is what most of them have; of coordinates, the direction of the mean.
+        """
+        rows = np.flatnonzero(is_missing.any(1))
+        if self.donors is None or not len(rows):
+            return x
+        found = self.donors.filled(x[rows], is_missing[rows])
+        for column, places in zip(self.columns, self._groups, strict=True):
+            if column.kind == "boolean" or (column.kind == "text" and len(places) == 1):
+                found[:, places] = np.round(found[:, places])
+            elif column.kind == "text" and not column.codes:
+                found[:, places] = np.arange(len(places)) == found[:, places].argmax(1)[:, None]
+        for latitude, _ in self.coordinates:
+            places = self._positions[latitude][:3]
+            lengths = np.linalg.norm(found[:, places], axis=1, keepdims=True)
+            found[:, places] /= np.where(lengths > 0.0, lengths, 1.0)
+        x = x.copy()
+        x[rows] = np.where(is_missing[rows], found, x[rows])
+        return x
 
     @property
     def marks(self) -> dict[str, int]:
@@ -136,11 +191,6 @@ class Encoding:
         """The inputs of every column of text that has many of them."""
         chosen = [column for column in self.columns if column.has_levels]
         return [self.positions(column)[: len(column.names) - column.marks_missing] for column in chosen]
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether there is neither text of many values, with an input each, nor a column with many missing cells."""
-        return not (self.levels or self.marks)
 
     @property
     def categorical(self) -> tuple[InputColumn, ...]:
@@ -179,26 +229,21 @@ class Encoding:
         if how == "raise" and any(not found.is_there.all() for found in cells.values()):
             raise bad_cells(cells, "the table")
         x = self._with_vectors([column.encoded(cells[column.name]) for column in self.columns])
-        if how != "impute":
-            x[~np.all([held.is_there for held in cells.values()], axis=0)] = np.nan
+        if how == "impute":
+            return self._filled(x, self._missing(cells))
+        x[~np.all([held.is_there for held in cells.values()], axis=0)] = np.nan
         return x
 
-    def possible(self, cells: Mapping[str, Cells]) -> Floats:
-        """The inputs (S, N, d) of rows with other values in place of missing cells, unmarked, as the columns have them.
-
-        Those of several columns are combined at random, the same in every call.
-        """
-        found, shuffled = [], np.random.default_rng(0)
-        orders = [shuffled.permutation(NUM_TYPICAL) for _ in self.columns]
-        for number in range(NUM_TYPICAL):
-            parts = []
-            for rule, order in zip(self.columns, orders, strict=True):
-                held = cells[rule.name]
-                value = rule.typical[order[number]] if rule.typical else rule.fill
-                values = np.where(held.is_there, held.values, value)
-                parts.append(rule.encoded(replace(held, values=values, states=np.zeros_like(held.states))))
-            found.append(self._with_vectors(parts))
-        return np.stack(found)
+    def imputations(self, x: Floats, cells: Mapping[str, Cells]) -> Imputations | None:
+        """What may be in the missing cells of a table, whose inputs are x (N, d); None where none is missing."""
+        is_missing = self._missing(cells)
+        rows = np.flatnonzero(is_missing.any(1))
+        if self.donors is None or not len(rows):
+            return None
+        marks, complete = list(self.marks.values()), self.donors.imputations(x[rows], is_missing[rows])
+        complete[..., marks] = 0.0
+        is_marked = (x[rows][:, marks] > 0.0).any(1)
+        return Imputations(*(torch.from_numpy(part) for part in (rows, complete, is_marked)))
 
     def unseen(self, cells: Mapping[str, Cells]) -> list[str]:
         """The categories of every row that the table that was learned from did not have, such as "region=West"."""
@@ -220,7 +265,8 @@ class Encoding:
         """The rules that :meth:`to_json` gave."""
         columns = tuple(InputColumn.from_json(column) for column in record["columns"])
         coordinates = tuple((latitude, longitude) for latitude, longitude in record["coordinates"])
-        return cls(columns, record["missing"], record["decimal"], tuple(record["words"]), coordinates)
+        donors = Donors.from_json(record["donors"]) if record["donors"] else None
+        return cls(columns, record["missing"], record["decimal"], tuple(record["words"]), coordinates, donors)
 
 
 def _mean_angle(cells: Cells) -> float:

@@ -23,6 +23,7 @@ from ...models import LaplaceGP, WeightSpaceGP
 from ...saving import load, save
 from ...sklearn.comparison import without_advice
 from ...sklearn.frames.columns import FEWEST_LEVELS, most_levels
+from ...sklearn.frames.donors import Imputations
 from ...sklearn.frames.encoding import Encoding
 from ...sklearn.phases import phases
 from ...training.costs import slowness
@@ -32,8 +33,7 @@ from ..datasets.base import TEST_SHARE, Task
 from .choices import Trials, num_tried
 from .exposure import exposures
 from .files import LearnedLayout, Reading, open_table
-from .gaps import Gaps
-from .predictive import class_probabilities, predictive, widened
+from .predictive import class_probabilities, imputed, predictive, widened
 from .report import warn_of_filled
 from .scores import Scores
 from .spread import Spread, learned_spreads, rows_of_spreads
@@ -172,18 +172,21 @@ class TableModel(torch.nn.Module):
             bar.begin("parameters")
             limit = deadline.share(_SHARE_OF_FIT).limit
             estimator = _estimator(data, kernel, num_features, limit, seed).set_params(average=averages)
+            estimator.marks_ = tuple(table.encoding.marks.values())
             y_train = transformed(data.y_train, transforms)
             later = rows_of_spreads(0 if data.num_classes or averages else len(data.x_train), seed)
             first_rows = torch.ones(len(y_train), dtype=torch.bool).index_fill_(0, later, False)
             _learn(estimator, data.x_train[first_rows], y_train[first_rows], data.num_classes)
             bar.begin("noise")
             of_levels = {column for group in table.encoding.levels for column in group}
+            of_levels |= set(table.encoding.marks.values())
             columns = tuple(column for column in range(data.x_train.shape[1]) if column not in of_levels)
             spreads: list[Spread | None] = []
             if not data.num_classes:
                 rows = later if len(later) else slice(None)
                 unseen = data.x_train[rows], y_train[rows]
-                spreads = learned_spreads(estimator, *unseen, columns, deadline, seed, is_unseen=bool(len(later)))
+                is_whole = (unseen[0][:, list(table.encoding.marks.values())] == 0.0).all(-1)
+                spreads = learned_spreads(estimator, *unseen, columns, deadline, seed, bool(len(later)), is_whole)
             scales = estimator.x_scaler_.scales, None if data.num_classes else estimator.y_scaler_.scales
             made = cls(
                 estimator.learned_,
@@ -201,7 +204,8 @@ class TableModel(torch.nn.Module):
             )
             made.temperature = getattr(estimator, "temperature_", 1.0)
             bar.begin("comparison")
-            made.scores = Scores.of(data, made.distribution(data.x_test), _plain(table, test_share, seed))
+            found = made.distribution(data.x_test, missing=table.missing_of_test(test_share, seed))
+            made.scores = Scores.of(data, found, _plain(table, test_share, seed))
             bar.begin("all rows")
             y_test = transformed(data.y_test, transforms)
             x_more, y_more = torch.cat([data.x_train[later], data.x_test]), torch.cat([y_train[later], y_test])
@@ -237,7 +241,7 @@ class TableModel(torch.nn.Module):
         names = table.target_names, table.class_names
         made = cls(estimator.model_, table.encoding, table.learned, data.task, *names, scales, Scores.none(), 0.0)
         bar.begin("comparison")
-        predicted = made.distribution(data.x_test, exposed[1])
+        predicted = made.distribution(data.x_test, exposed[1], table.missing_of_test(test_share, seed))
         made.scores = Scores.of(data, predicted, _plain(table, test_share, seed))
         bar.begin("all rows")
         parts = (data.x_train, data.x_test), (data.y_train, data.y_test), exposed
@@ -304,32 +308,39 @@ class TableModel(torch.nn.Module):
 
     @torch.no_grad()
     def distribution(
-        self, x: Tensor, exposure: Tensor | None = None, gaps: Gaps | None = None
+        self, x: Tensor, exposure: Tensor | None = None, missing: Imputations | None = None
     ) -> Normal | TransformedNormal | Mixture | CountPredictive | Tensor:
         """Predictions at encoded inputs (N, d), in the units of the table.
 
         :param exposure: of counts, (N,), positive; default: ones.
-        :param gaps: rows with missing cells, whose standard deviations of numbers grow by how far predictions vary with
-            what may be in them, and whose probabilities of classes are averaged over that; default: none.
+        :param missing: inputs of rows with missing cells: moments, and probabilities of classes where no input marks
+            what is missing, are pooled over what may be in them; default: none.
         :returns: independent distributions (N,) or (N, T) of new observations, mixtures for an average, else normal
             ones where targets have no transform; or probabilities of classes (N, C).
         """
-        rows = standardized(x, self.x_scales)
         if self.y_scales is None:
-            return self._class_probabilities(x, gaps)
-        center, scale = self.y_scales
+            probabilities = self._class_probabilities(x)
+            if missing is not None and (unmarked := missing.unmarked) is not None:
+                probabilities[unmarked.rows] = torch.stack([self._class_probabilities(x) for x in unmarked.x]).mean(0)
+            return probabilities
         if self.task == "counts":
             from ...sklearn.counts import count_predictive
 
+            (_, scale), rows = self.y_scales, standardized(x, self.x_scales)
             exposed = scale.expand(len(x)) if exposure is None else scale * checked_exposure(exposure)
-            return count_predictive(self.model, rows, exposed)
-        found: Any = predictive(self.model, rows, center, scale, self.near)
-        factor = self._spread(x, found.mean)
-        if gaps is not None:
-            factor = torch.maximum(factor, self._of_gaps(found, gaps))
-        if self.spreads or gaps is not None:
-            found = widened(found, factor)
+            if missing is not None:
+                missing = missing._replace(x=torch.stack([standardized(x, self.x_scales) for x in missing.x]))
+            return count_predictive(self.model, rows, exposed, missing)
+        found = self._transformed(x)
+        if missing is not None:
+            found = imputed(found, missing, [self._transformed(complete) for complete in missing.x])
         return TransformedNormal(found, self.transforms) if self.transforms else found
+
+    def _transformed(self, x: Tensor) -> Any:
+        """Distributions of transformed targets at encoded inputs (N, d)."""
+        center, scale = cast("Tensor", self.y_scales)
+        found = predictive(self.model, standardized(x, self.x_scales), center, scale, self.near)
+        return widened(found, self._spread(x, found.mean)) if self.spreads else found
 
     def _spread(self, x: Tensor, mean: Tensor) -> Tensor:
         """The factors of standard deviations that depend on the inputs, of the shape of the means."""
@@ -339,30 +350,10 @@ class TableModel(torch.nn.Module):
             factor[:, int(place)] = spread(x, means[:, int(place)])
         return factor.reshape(mean.shape)
 
-    def _class_probabilities(self, x: Tensor, gaps: Gaps | None) -> Tensor:
-        """Those of classes (N, C); rows with missing cells that are not marked have means over what may be in them."""
-
-        def at(x: Tensor) -> Tensor:
-            near = cast("OwnLabels | None", self.near)
-            return class_probabilities(self.model, standardized(x, self.x_scales), self.temperature, near)
-
-        found = at(x)
-        if gaps is not None and not bool(gaps.is_marked.all()):
-            unmarked = ~gaps.is_marked
-            found[gaps.rows[unmarked]] = torch.stack([at(possible[unmarked]) for possible in gaps.x]).mean(0)
-        return found
-
-    def _of_gaps(self, found: Any, gaps: Gaps) -> Tensor:
-        """The factors of standard deviations by which predictions vary with what is missing."""
-        mean, scale = cast("Tensor", self.y_scales)
-        inputs = [standardized(x, self.x_scales) for x in gaps.x]
-        possible = torch.stack([predictive(self.model, x, mean, scale, self.near).mean for x in inputs])
-        center, variance = found.mean[gaps.rows], found.stddev[gaps.rows].square()
-        is_marked = gaps.is_marked.reshape(-1, *[1] * (center.dim() - 1))
-        apart = (possible - torch.where(is_marked, possible.mean(0), center)).square().mean(0)
-        factor = torch.ones_like(found.mean)
-        factor[gaps.rows] = (1.0 + apart / variance).sqrt()
-        return factor
+    def _class_probabilities(self, x: Tensor) -> Tensor:
+        """Those of classes (N, C) at encoded inputs (N, d)."""
+        near = cast("OwnLabels | None", self.near)
+        return class_probabilities(self.model, standardized(x, self.x_scales), self.temperature, near)
 
     def predict(
         self,
@@ -385,8 +376,9 @@ class TableModel(torch.nn.Module):
         :raises ValueError: for columns that are not there, such as the exposures of counts where the first table had
             them, for exposures that are not positive, and cells that are not as they were.
 
-        A warning tells how many cells were filled in. Intervals of rows with missing cells are wider by how far
-        predictions vary where values of other rows take the place of what is missing.
+        A warning tells how many cells were filled in. Predictions for a row with missing cells are pooled by Rubin's
+        rules over those with the cells of the ten rows of the first table that are nearest in the other columns: its
+        interval is wider by what may be missing.
         """
         pandas = optional.require("pandas", "pandas", "tables")
         checks.share("level", level)
@@ -402,7 +394,9 @@ class TableModel(torch.nn.Module):
             exposure = exposure[is_whole]
         places, columns = is_whole.nonzero().squeeze(-1), dict[str, Any]()
         if len(places):
-            columns = self._columns(x[is_whole], level, exposure, Gaps.of(self.encoding, cells, places))
+            taken = {name: held.taken(places.numpy()) for name, held in cells.items()}
+            missing_cells = self.encoding.imputations(x[is_whole].numpy(), taken)
+            columns = self._columns(x[is_whole], level, exposure, missing_cells)
         predictions = pandas.DataFrame(columns, index=places.numpy()).reindex(range(len(x)))
         if self.encoding.categorical:
             predictions["unseen"] = self.encoding.unseen(cells)
@@ -410,9 +404,9 @@ class TableModel(torch.nn.Module):
             predictions.insert(0, index, raw.frame[index], allow_duplicates=True)
         return predictions.set_index(source.index) if isinstance(source, pandas.DataFrame) else predictions
 
-    def _columns(self, x: Tensor, level: float, exposure: Tensor | None, gaps: Gaps | None) -> dict[str, Any]:
+    def _columns(self, x: Tensor, level: float, exposure: Tensor | None, missing: Imputations | None) -> dict[str, Any]:
         """The columns of predictions by name."""
-        predicted = self.distribution(x, exposure, gaps)
+        predicted = self.distribution(x, exposure, missing)
         names = _prediction_names(self.target_names, self.class_names, self.learned.index)
         if isinstance(predicted, Tensor):
             best = [self.class_names[code] for code in predicted.argmax(-1).tolist()]
@@ -481,8 +475,11 @@ def _averages(estimator: Any, table: Table, data: Dataset) -> bool:
     if data.num_classes is not None and len(data.y_train.unique()) < data.num_classes:
         return False
     x, y = torch.cat([data.x_train, data.x_test]), torch.cat([data.y_train, data.y_test])
-    is_small = all(estimator.averages(*rows) for rows in ((data.x_train, data.y_train), (x, y)))
-    return is_small and table.with_categories(most_levels(len(table.x))).encoding.is_plain
+    if table.with_categories(most_levels(len(table.x))).encoding.levels or not estimator.averages(x, y):
+        return False
+    estimator.marks_ = tuple(table.encoding.marks.values())
+    averages: bool = estimator.averages(data.x_train, data.y_train)
+    return averages
 
 
 def _learn(estimator: Any, x: Tensor, y: Tensor, num_classes: int | None) -> None:

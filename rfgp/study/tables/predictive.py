@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from torch import Tensor
 from torch.distributions import Normal
 
 from ...averaging import AveragedGP, Mixture
+from ...averaging.member import Moments
+from ...sklearn.frames.donors import Imputations
 
 if TYPE_CHECKING:
     from ...sklearn.latent import PointPredictor
@@ -64,6 +67,19 @@ def widened(found: Any, factor: Tensor) -> Normal | Mixture:
 @widened.register
 def _mixture(found: Mixture, factor: Tensor) -> Mixture:
     return found.widened(factor)
+
+
+@functools.singledispatch
+def imputed(found: Any, missing: Imputations, parts: Sequence[Any]) -> Normal | Mixture:
+    """Distributions where rows with missing cells have those of imputations, (G,) or (G, T) each."""
+    every = [Moments(*(part.reshape(len(part), -1) for part in (each.mean, each.variance))) for each in (found, *parts)]
+    mean, variance = every[0].imputed(missing.rows, missing.is_marked, every[1:])
+    return Normal(mean.reshape(found.mean.shape), variance.sqrt().reshape(found.mean.shape), validate_args=False)
+
+
+@imputed.register
+def _imputed_mixture(found: Mixture, missing: Imputations, parts: Sequence[Mixture]) -> Mixture:
+    return found.imputed(missing.rows, missing.is_marked, parts)
 
 
 @predictive.register

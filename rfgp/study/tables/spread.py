@@ -100,10 +100,12 @@ def learned_spreads(
     deadline: Deadline,
     seed: int,
     is_unseen: bool = False,
+    is_whole: Tensor | slice = slice(None),
 ) -> list[Spread | None]:
     """Factors for targets (N,) or (N, T), by the errors of an estimator at rows that it has not seen, or leaves out.
 
     :param is_unseen: whether the estimator has not seen these rows; else it was fitted to them.
+    :param is_whole: the rows that tell the factors, (N,), those without missing cells; default: all.
     """
     if len(x) < _FEWEST_ROWS or not deadline.allows():
         return []
@@ -111,8 +113,9 @@ def learned_spreads(
     unseen, std = (torch.from_numpy(part) for part in found)
     deviation = normal_deviation(estimator, std)
     mean = unseen if is_unseen else _of_equal_rows(unseen, x)
-    parts = [part.reshape(len(y), -1).unbind(-1) for part in (mean, (y - unseen) / deviation)]
-    return [Spread.learned(x, center, errors, columns, deadline, seed) for center, errors in zip(*parts, strict=True)]
+    parts = [part.reshape(len(y), -1)[is_whole].unbind(-1) for part in (mean, (y - unseen) / deviation)]
+    rows = zip(*parts, strict=True)
+    return [Spread.learned(x[is_whole], center, errors, columns, deadline, seed) for center, errors in rows]
 
 
 def _of_equal_rows(means: Tensor, x: Tensor) -> Tensor:

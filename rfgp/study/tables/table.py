@@ -17,6 +17,7 @@ from torch import Tensor
 from ..._support import checks
 from ..._support.data_frames import Missing
 from ...sklearn.frames.cells import WRONG, Cells, decimal_of, read_as, recognized
+from ...sklearn.frames.donors import Imputations
 from ...sklearn.frames.encoding import Encoding
 from ...sklearn.frames.problems import bad_cells, check_numbers, several, shown
 from ..datasets import Dataset
@@ -98,9 +99,7 @@ class Table:
         if self.y is None or self.task is None:
             raise ValueError("expected a table with a target, got none; read it with target=")
         checks.share("test_share", test_share)
-        train, y_train, test, y_test = split(
-            self.name, np.arange(len(self.x)), self.y.numpy(), test_share, checks.seed(seed)
-        )
+        train, y_train, test, y_test = self._split(test_share, seed)
         exposures = (None, None) if self.exposure is None else (self.exposure[train], self.exposure[test])
         x_train, x_test = self._inputs(train, test)
         return Dataset(
@@ -117,6 +116,20 @@ class Table:
             self.target_names if self.y.dim() == 2 else (),
             *exposures,
         )
+
+    def _split(self, test_share: float, seed: int) -> tuple[NDArray[Any], ...]:
+        """The numbers of training and test rows, each with their targets."""
+        if self.y is None:
+            raise ValueError("expected a table with a target, got none; read it with target=")
+        return split(self.name, np.arange(len(self.x)), self.y.numpy(), test_share, checks.seed(seed))
+
+    def missing_of_test(self, test_share: float, seed: int) -> Imputations | None:
+        """What may be in missing cells of the test rows of :meth:`split`, by its training rows; None without any."""
+        train, _, test, _ = self._split(test_share, seed)
+        x_train, x_test = (part.numpy() for part in self._inputs(train, test))
+        of_train, of_test = ({name: held.taken(rows) for name, held in self.cells.items()} for rows in (train, test))
+        encoding = replace(self.encoding, donors=self.encoding.donors_of(x_train, of_train))
+        return encoding.imputations(x_test, of_test)
 
     def _inputs(self, train: NDArray[np.int64], test: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """The inputs of training and test rows, where codes are learned from the training rows alone."""
@@ -166,11 +179,12 @@ def read(
     themselves, and a row identifier, such as 0, 1, 2, ..., or different values under a name such as "id".
 
     *Missing.* Empty cells, NA, NaN, null, none, ?, -, infinite numbers, and text in a column of numbers, but for ranges
-    such as "2-10", which are names of groups: "impute" puts in the median or the most frequent text of the column, and
-    marks ten such cells or more by one more input; "raise" counts them, and "drop" leaves their rows out. Rows without
-    a target are left out, but text and infinite numbers in a target of numbers may say more than that, such as "> 100",
-    and are a ValueError, but for "drop" and words of ``missing_values``. Where a tenth of a target of text is such a
-    word, it may be a class, and ``missing_values`` has to say what is missing.
+    such as "2-10", which are names of groups: "impute" puts in the mean, or the most frequent text, of the ten rows
+    that are nearest in the other columns, and marks ten such cells or more by one more input; "raise" counts them, and
+    "drop" leaves their rows out. Rows without a target are left out, but text and infinite numbers in a target of
+    numbers may say more than that, such as "> 100", and are a ValueError, but for "drop" and words of
+    ``missing_values``. Where a tenth of a target of text is such a word, it may be a class, and ``missing_values`` has
+    to say what is missing.
 
     :param source: a path, or a data frame of pandas, Polars or PyArrow.
     :param target: the name or the index of the column of the target, or several ones, also as "a,b"; default: none.
@@ -366,7 +380,7 @@ def _rows(
     filled = {column: int((~bad[column].is_there[rows]).sum()) for column in inputs if column in bad}
     if missing == "impute" and any(filled.values()):
         named = ", ".join(f"{number:,} in {column}" for column, number in filled.items() if number)
-        notes.append(f"cells that are filled in by the median or the most frequent value: {named}")
+        notes.append(f"cells that are filled in by the rows nearest in the other columns: {named}")
     return rows, notes
 
 

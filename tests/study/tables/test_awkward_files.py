@@ -92,10 +92,14 @@ def test_missing_cells_of_all_columns_are_counted(file):
     assert dropped.rows.tolist() == whole
     filled, with_target = read(path, "y", missing="impute"), [row for row in range(ROWS) if row != 4]
     x = X[:, :2].copy()
-    x[[0, 5, 9], 0] = np.median(np.delete(A, [0, 4, 5, 9]))
-    x[[2, 7], 1] = np.median(np.delete(B, [2, 4, 7]))
-    check(filled, x=x[with_target], y=Y[with_target])
-    assert "note: cells that are filled in by the median or the most frequent value: 3 in a, 2 in b" in filled.report()
+    for column, rows in enumerate(([0, 5, 9], [2, 7])):
+        known = [row for row in with_target if row not in (0, 2, 5, 7, 9)]
+        for row in rows:
+            apart = np.abs(x[known, 1 - column] - x[row, 1 - column])
+            x[row, column] = X[np.array(known)[np.argsort(apart)[:10]], column].mean()
+    np.testing.assert_allclose(filled.x, x[with_target], rtol=1e-12)
+    assert torch.equal(filled.y, torch.from_numpy(Y[with_target]))
+    assert "note: cells that are filled in by the rows nearest in the other columns: 3 in a, 2 in b" in filled.report()
 
 
 def test_names_of_rows_are_left_out_and_units_are_numbers(file):

@@ -363,7 +363,7 @@ def with_gaps(count, seed, share):
 @pytest.mark.parametrize("share", [0.0, 0.2])
 def test_intervals_of_rows_with_missing_cells_cover_what_may_be_in_them(share):
     """Filled in with the median, as many as a tenth were covered."""
-    frame, y = with_gaps(150, 0, share)
+    frame, y = with_gaps(250, 0, share)
     model = TableModel.fit(rfgp.study.tables.read(frame.assign(y=y), "y"))
     new, truth = with_gaps(400, 1, 0.5)
     with pytest.warns(UserWarning, match="are filled in"):
