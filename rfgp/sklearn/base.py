@@ -357,7 +357,8 @@ class RandomFeatureGP(TableEstimator):
             return Neighbors(initialize=not is_tuned)
         if model.block_size is not None:
             return "blocks"
-        return "auto" if len(y) > NUM_EXACT_ROWS or bool(torch.isnan(y).any()) else "subset"
+        is_exact = len(y) <= max(NUM_EXACT_ROWS, model.covar_module.num_scalar_features)
+        return "subset" if is_exact and not bool(torch.isnan(y).any()) else "auto"
 
 
 def _has_few_cells(y: Tensor) -> bool:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import rfgp.sklearn.base
+import rfgp.sklearn.model_size
 from rfgp.sklearn import RandomFeatureGPRegressor
 from rfgp.sklearn.choice import KERNELS, chosen_parts
 from rfgp.sklearn.comparison import BaselineComparison
@@ -105,3 +106,12 @@ def test_a_function_without_noise_is_predicted_almost_exactly(seed, function):
     y = function(x)
     model = RandomFeatureGPRegressor(random_state=0, average=False).fit(x[:1800], y[:1800])
     assert np.abs(model.predict(x[2000:]) - y[2000:]).max() < 0.01
+
+
+def test_exact_models_learn_from_subsets_of_rows_also_above_the_bound(monkeypatch):
+    """Between the rows that are all landmarks by default and the largest number of landmarks: it took a minute."""
+    monkeypatch.setattr(rfgp.sklearn.base, "NUM_EXACT_ROWS", 30)
+    monkeypatch.setattr(rfgp.sklearn.model_size, "NUM_EXACT_ROWS", 30)
+    model = RandomFeatureGPRegressor("rbf", random_state=0, max_evaluations=5, average=False).fit(X, Y[:, 0])
+    assert model.model_.block_size is None and model.model_.covar_module.num_scalar_features == len(X)
+    assert "subset" in str(model.fit_summary_)

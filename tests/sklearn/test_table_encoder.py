@@ -13,6 +13,10 @@ from dataclasses import asdict
 import numpy as np
 import pandas
 import pytest
+import torch
+from gpytorch.kernels import RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ConstantMean
 from sklearn.base import clone
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import cross_val_score
@@ -24,7 +28,9 @@ from rfgp.sklearn import (
     RandomFeatureGPRegressor,
     RandomFeatures,
     TableEncoder,
+    gap_noise,
 )
+from rfgp.sklearn.choice import Parts
 from rfgp.sklearn.frames.columns import most_levels
 from rfgp.sklearn.frames.donors import Donors
 from rfgp.study.tables import read
@@ -168,6 +174,16 @@ def test_rows_with_missing_cells_have_a_noise_of_their_own():
     before = model.predict(gaps[300:][~is_gap[300:]])
     model.partial_fit(gaps[:50].assign(area=np.nan), y[:50] + 3.0)
     assert np.abs(model.predict(gaps[300:][~is_gap[300:]]) - before).max() < 0.2
+
+
+@pytest.mark.parametrize(("gained", "ratio"), [(5.1, 1.0), (12.0, 128.0)])
+def test_a_second_noise_is_compared_to_one_noise_with_parameters_of_its_own(monkeypatch, gained, ratio):
+    """Of a table of sales the kernel that was learned for a ratio gained 131 nats at that ratio on one, and five in all."""
+    evidences = iter([{1.0: -304.4, 128.0: -302.3}, {1.0: -304.0}, {1.0: -431.2, 128.0: -304.0 + gained}])
+    monkeypatch.setattr(gap_noise, "_evidences", lambda *args: next(evidences))
+    x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    parts = Parts(RBFKernel().double(), GaussianLikelihood().double(), ConstantMean().double(), 0)
+    assert gap_noise.noise_ratio(parts, x, x[:, 0], torch.arange(40) < 20, None) == ratio
 
 
 def related(num_rows, seed, share):
