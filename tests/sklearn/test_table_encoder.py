@@ -178,7 +178,7 @@ def test_rows_with_missing_cells_have_a_noise_of_their_own():
 
 @pytest.mark.parametrize(("gained", "ratio"), [(5.1, 1.0), (12.0, 128.0)])
 def test_a_second_noise_is_compared_to_one_noise_with_parameters_of_its_own(monkeypatch, gained, ratio):
-    """Of a table of sales the kernel that was learned for a ratio gained 131 nats at that ratio on one, and five in all."""
+    """In a table of sales the kernel of a ratio gained 131 nats by this ratio, and five on the kernel of one noise."""
     evidences = iter([{1.0: -304.4, 128.0: -302.3}, {1.0: -304.0}, {1.0: -431.2, 128.0: -304.0 + gained}])
     monkeypatch.setattr(gap_noise, "_evidences", lambda *args: next(evidences))
     x = torch.randn(40, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
