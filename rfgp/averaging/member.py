@@ -32,7 +32,7 @@ class Moments(NamedTuple):
 
         Here t are the 97.5 % quantiles of Student's t distributions: so few imputations tell their variance badly, and
         central 95 % intervals are as wide as those of a distribution that knows this. Where an input marks what is
-        missing, the model has learned from such rows: the mean stays its own, and so does the first part of v.
+        missing, the model has learned from such rows: the mean stays its own, and so does a variance that is larger.
 
         :param rows: the numbers of these rows, (G,).
         :param is_marked: whether an input marks what is missing of a row, (G,).
@@ -47,7 +47,8 @@ class Moments(NamedTuple):
             width = float(scipy.special.stdtrit(count - 1, 0.975) / scipy.special.ndtri(0.975))
             between = width**2 * (1.0 + 1.0 / count) * means.var(0)
         mean = torch.where(is_marked, self.mean[..., rows, :], means.mean(0))
-        variance = torch.where(is_marked, self.variance[..., rows, :], within) + between
+        total = within + between
+        variance = torch.where(is_marked, torch.maximum(self.variance[..., rows, :], total), total)
         return Moments(self.mean.index_copy(-2, rows, mean), self.variance.index_copy(-2, rows, variance))
 
 

@@ -208,8 +208,11 @@ class RandomFeatureGPCountRegressor(RegressorMixin, TableEstimator):
         if missing is None:
             log_rates = self._log_rates(x, n_samples, random)
         else:
-            parts = [self._log_rates(*completed, random) for completed in missing.completed(x, n_samples)]
+            parts = [self._log_rates(*completed, random) for completed in missing.completed(x, n_samples, random)]
             log_rates = np.concatenate(parts, axis=-1)[:, random.permutation(n_samples)]
+            is_unmarked, ones = missing._replace(is_marked=torch.zeros_like(missing.is_marked)), torch.ones(len(x))
+            own, pooled = (count_predictive(self.model_, x, ones, each).log_mean for each in (missing, is_unmarked))
+            log_rates += (own - pooled).numpy()[:, None]
         means, dispersion = (exposures * self.rate_)[:, None] * np.exp(log_rates), self.dispersion_
         if dispersion > 0.0:
             means = means * random.gamma(1.0 / dispersion, dispersion, size=means.shape)

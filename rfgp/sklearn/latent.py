@@ -63,7 +63,7 @@ def noise_variances(model: Any) -> Tensor:
 
 
 @torch.no_grad()
-def observed_variances(model: Any, x: Tensor, latent: Tensor, of_noise: Tensor | float = 1.0) -> Tensor:
+def observed_variances(model: Any, x: Tensor, latent: Tensor, of_noise: Tensor) -> Tensor:
     r"""The variances of new observations at standardized inputs (N, d), (N, T).
 
     .. math:: v(x) + \rho(x)\, \sigma^2 + \frac{v(x)}{k(x, x)}\, \mathrm{var}\, g(x)
@@ -72,7 +72,7 @@ def observed_variances(model: Any, x: Tensor, latent: Tensor, of_noise: Tensor |
     errors as they tell the function: as if both had the same correlations.
 
     :param latent: the variances v of the functions, (N, T).
-    :param of_noise: by what the noise of the rows is multiplied, (N, 1); default: one.
+    :param of_noise: by what the noise of the rows is multiplied, (N, 1).
     """
     mean, variances = model.mean_module, latent + noise_variances(model) * of_noise
     if not isinstance(mean, AdditiveMean):

@@ -64,9 +64,9 @@ _OTHERS = {"constant": Constant, "linear": Linear}
 _PHASES = ("parameters", "comparison", "all rows")
 _TIMES_OF_GAPS = 4.0
 """As many times what the noise of rows with gaps takes has to be left."""
-_LARGE_GAP_NOISE = 8.0
+_LARGE_GAP_NOISE, _FEW_GAP_ROWS = 8.0, 300
 """From so many times the noise variance of complete rows on, rows with marked missing cells need a noise of their own,
-which averages do not have."""
+which averages do not have; of fewer rows than this, one set of parameters has intervals that are too narrow."""
 _FEWEST_ROWS = 10
 """Of so many rows scales are known."""
 _TARGET_CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
@@ -332,7 +332,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         That takes about a second where ten cells of a column are missing, or more.
         """
         twin = clone(self)
-        twin.marks_ = self.marks_
+        twin._number_marks = self._number_marks
         return twin._size_of(X, y, sample_weight).is_averaged
 
     def _size_of(self, X: ArrayLike, y: ArrayLike, sample_weight: Any) -> FitSize:
@@ -360,7 +360,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 return False
             known = (~np.isnan(_columns(targets))).sum(0).min()
             is_small = len(inputs) <= AUTO_ROWS and known >= _FEWEST_ROWS
-            if self._given(weights) or self._has_levels or not is_small or self.gap_noise_ >= _LARGE_GAP_NOISE:
+            is_uneven = self.gap_noise_ >= _LARGE_GAP_NOISE and len(inputs) >= _FEW_GAP_ROWS
+            if self._given(weights) or self._has_levels or not is_small or is_uneven:
                 return False
         elif not isinstance(self.average, bool):
             raise ValueError(f'expected "auto", True or False for average, got {self.average!r}; choose one of them')
@@ -461,7 +462,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             if isinstance(latent, MultitaskMultivariateNormal) or isinstance(self.model_, StudentModels):
                 return self.model_.likelihood(latent)
             variance = latent.variance.unsqueeze(-1)
-            added = observed_variances(self.model_, x, variance) - variance
+            added = observed_variances(self.model_, x, variance, self._of_gaps(x)) - variance
             matrix = latent.lazy_covariance_matrix + DiagLinearOperator(added.squeeze(-1))
             return MultivariateNormal(latent.mean, matrix)
         mean, variance = (torch.from_numpy(part) for part in np.moveaxis(self.fallback_.predict(x.numpy()), 1, 0))
@@ -605,14 +606,14 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         return found.mean.numpy(), found.variance.numpy()
 
     def _complete_moments(self, x: Tensor, has_variance: bool) -> Moments:
-        """Those of rows without missing cells."""
+        """Those of rows whose inputs are all there, or marked as missing."""
         if self.fallback_ is not None or isinstance(self._model, StudentModels):
             observed = self._observed(x)
             return Moments(observed.mean.reshape(len(x), -1), observed.variance.reshape(len(x), -1))
         near: Any = self.near_
         model = self.model_ if near is None else self._model
         mean, variance = latent_moments(model, x, has_variance, near)
-        return Moments(mean, observed_variances(model, x, variance) if has_variance else variance)
+        return Moments(mean, observed_variances(model, x, variance, self._of_gaps(x)) if has_variance else variance)
 
     def cross_val_predict(
         self,
@@ -655,7 +656,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             if missing is None:
                 scaled = self._draws(x, n_samples, random)
             else:
-                parts = [self._draws(*completed, random) for completed in missing.completed(x, n_samples)]
+                parts = [self._draws(*completed, random) for completed in missing.completed(x, n_samples, random)]
                 scaled = np.concatenate(parts, axis=-1)[..., random.permutation(n_samples)]
                 scaled += self._of_marks(x, missing)[..., None]
         result = scaled * self.y_scaler_.scale_[:, None] + self.y_scaler_.mean_[:, None]

@@ -48,7 +48,9 @@ class TableEstimator(BaseEstimator):
     """Rows of a data frame of numbers, whose cells take the place of those that new rows miss."""
 
     marks_: tuple[int, ...] = ()
-    """The inputs that mark missing cells: those of an encoder, or what is set before the fit to numbers."""
+    """The inputs that mark missing cells."""
+    _number_marks: tuple[int, ...] = ()
+    """These, where an encoder of others has made the numbers that are fitted."""
 
     @property
     def log_marginal_likelihood_value_(self) -> float:
@@ -89,9 +91,8 @@ class TableEstimator(BaseEstimator):
             validate_data(self, X, reset=is_first, skip_check_array=True)
             checked = validated(BaseEstimator(), numbers, y, **options)
         self.encoder_ = encoder
-        if is_first and encoder is not None:
-            self.marks_ = tuple(encoder.encoding_.marks.values())
         if is_first:
+            self.marks_ = self._number_marks if encoder is None else tuple(encoder.encoding_.marks.values())
             is_frame = encoder is None and hasattr(X, "columns")
             self.donors_ = (
                 Donors.of_complete(checked[0] if isinstance(checked, tuple) else checked) if is_frame else None

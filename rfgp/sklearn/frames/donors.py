@@ -22,6 +22,8 @@ _FARTHEST = 10.0
 """So many scales from the center, inputs are equally far."""
 _UNKNOWN = 1e300
 """The distance to rows that have nothing of what is known."""
+_DECIMALS = 6
+"""Of distances, so that equal ones are equal in every batch of rows."""
 _CHUNK = 2048
 
 
@@ -43,15 +45,16 @@ class Imputations(NamedTuple):
         chosen = ~self.is_marked
         return Imputations(self.rows[chosen], self.x[:, chosen], self.is_marked[chosen]) if bool(chosen.any()) else None
 
-    def completed(self, x: Tensor, num_samples: int) -> Iterator[tuple[Tensor, int]]:
+    def completed(self, x: Tensor, num_samples: int, random: np.random.RandomState) -> Iterator[tuple[Tensor, int]]:
         """Inputs (N, d) of the table with one imputation of each row, and how many of so many samples have them.
 
-        Rows take theirs from different places, so that they are independent.
+        Each row begins with a random one, so that rows are independent.
         """
         count, places = len(self.x), torch.arange(len(self.rows))
+        first = torch.from_numpy(random.randint(count, size=len(places)))
         for number, samples in enumerate(np.array_split(np.arange(num_samples), count)):
             if len(samples):
-                yield x.index_copy(0, self.rows, self.x[(places + number) % count, places]), len(samples)
+                yield x.index_copy(0, self.rows, self.x[(first + number) % count, places]), len(samples)
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,8 @@ class Donors:
     def imputations(self, x: Floats, is_missing: NDArray[np.bool_]) -> Floats:
         """The inputs (S, N, d) of rows with those of the nearest donors in place of missing ones.
 
-        Donors have all that is missing of a row. Where no donor has it, the inputs stay as they are.
+        Donors have all that is missing of a row, or each of its inputs has donors of its own where too few have all.
+        Where no donor has it, an input stays as it is.
 
         :param x: inputs (N, d).
         :param is_missing: which of them are missing, (N, d).
@@ -121,29 +125,46 @@ class Donors:
         donors, (order, counts) = np.array(self.rows, dtype=np.float64), self._nearest(x, is_missing)
         is_found, rows = is_missing & (counts > 0)[:, None], np.arange(len(x))
         places = [number % np.maximum(counts, 1) for number in range(order.shape[1])]
-        return np.stack([np.where(is_found, donors[order[rows, place]], x) for place in places])
+        found = np.stack([np.where(is_found, donors[order[rows, place]], x) for place in places])
+        few = np.flatnonzero((counts < order.shape[1]) & (is_missing.sum(1) > 1))
+        for column in np.flatnonzero(is_missing[few].any(0)):
+            alone = few[is_missing[few, column]]
+            own = np.zeros((len(alone), x.shape[1]), dtype=bool)
+            own[:, column] = True
+            order, counts = self._nearest(x[alone], own, is_missing[alone])
+            for number in range(len(found)):
+                nearest = donors[order[np.arange(len(alone)), number % np.maximum(counts, 1)], column]
+                found[number, alone, column] = np.where(counts > 0, nearest, x[alone, column])
+        return found
 
     def filled(self, x: Floats, is_missing: NDArray[np.bool_]) -> Floats:
         """The same with the means of the nearest donors, (N, d)."""
-        counts = self._nearest(x, is_missing)[1]
-        found = self.imputations(x, is_missing)
+        counts, found = self._nearest(x, is_missing)[1], self.imputations(x, is_missing)
+        counts = np.where(is_missing.sum(1) > 1, len(found), counts)
         is_new = np.arange(len(found))[:, None] < np.maximum(counts, 1)
         means: Floats = (found * is_new[..., None]).sum(0) / is_new.sum(0)[:, None]
         return np.where(is_missing, means, x)
 
-    def _nearest(self, x: Floats, is_missing: NDArray[np.bool_]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The numbers of the nearest donors (N, S), and how many of these have what is missing, (N,)."""
+    def _nearest(
+        self, x: Floats, is_wanted: NDArray[np.bool_], is_missing: NDArray[np.bool_] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The numbers of the nearest donors (N, S), and how many of these have what is wanted, (N,).
+
+        :param is_missing: which inputs do not count in distances, (N, d); default: those that are wanted.
+        """
         donors, counts_for = np.array(self.rows, dtype=np.float64), np.isfinite(self.scales)
         scales = np.asarray(self.centers)[counts_for], np.asarray(self.scales)[counts_for]
         of_donors, lacks = _scaled(donors[:, counts_for], *scales), np.isnan(donors).T.astype(np.float64)
-        orders, counts = [], []
+        orders, counts, is_unknown = [], [], is_wanted if is_missing is None else is_missing
         for start in range(0, len(x), _CHUNK):
-            part, gaps = x[start : start + _CHUNK], is_missing[start : start + _CHUNK]
+            some = slice(start, start + _CHUNK)
+            part, wanted, gaps = x[some], is_wanted[some], is_unknown[some]
             distances = np.full((len(part), len(donors)), _UNKNOWN)
             if counts_for.any():
                 known = np.where(gaps[:, counts_for], np.nan, _scaled(part[:, counts_for], *scales))
                 distances = np.nan_to_num(nan_euclidean_distances(known, of_donors), nan=_UNKNOWN)
-            distances[gaps.astype(np.float64) @ lacks > 0.0] = np.inf
+            distances = np.round(distances, _DECIMALS)
+            distances[wanted.astype(np.float64) @ lacks > 0.0] = np.inf
             order = np.argsort(distances, axis=1, kind="stable")[:, :NUM_IMPUTATIONS]
             orders.append(order)
             counts.append(np.isfinite(np.take_along_axis(distances, order, axis=1)).sum(1))

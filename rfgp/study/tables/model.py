@@ -89,6 +89,8 @@ class TableModel(torch.nn.Module):
     near: SharedRows | OwnRows | OwnLabels | None = None
     temperature: float = 1.0
     """By what the logarithms of probabilities are divided."""
+    gap_noise: float = 1.0
+    """The noise variance of rows with marked missing cells, in that of complete ones."""
 
     def __init__(
         self,
@@ -172,7 +174,7 @@ class TableModel(torch.nn.Module):
             bar.begin("parameters")
             limit = deadline.share(_SHARE_OF_FIT).limit
             estimator = _estimator(data, kernel, num_features, limit, seed).set_params(average=averages)
-            estimator.marks_ = tuple(table.encoding.marks.values())
+            estimator._number_marks = tuple(table.encoding.marks.values())
             y_train = transformed(data.y_train, transforms)
             later = rows_of_spreads(0 if data.num_classes or averages else len(data.x_train), seed)
             first_rows = torch.ones(len(y_train), dtype=torch.bool).index_fill_(0, later, False)
@@ -203,6 +205,7 @@ class TableModel(torch.nn.Module):
                 estimator.near_,
             )
             made.temperature = getattr(estimator, "temperature_", 1.0)
+            made.gap_noise = getattr(estimator, "gap_noise_", 1.0)
             bar.begin("comparison")
             found = made.distribution(data.x_test, missing=table.missing_of_test(test_share, seed))
             made.scores = Scores.of(data, found, _plain(table, test_share, seed))
@@ -339,7 +342,9 @@ class TableModel(torch.nn.Module):
     def _transformed(self, x: Tensor) -> Any:
         """Distributions of transformed targets at encoded inputs (N, d)."""
         center, scale = cast("Tensor", self.y_scales)
-        found = predictive(self.model, standardized(x, self.x_scales), center, scale, self.near)
+        has_gaps = (x[:, list(self.encoding.marks.values())] > 0.0).any(-1)
+        of_noise = torch.where(has_gaps, self.gap_noise, 1.0).double().unsqueeze(-1)
+        found = predictive(self.model, standardized(x, self.x_scales), center, scale, of_noise, self.near)
         return widened(found, self._spread(x, found.mean)) if self.spreads else found
 
     def _spread(self, x: Tensor, mean: Tensor) -> Tensor:
@@ -477,7 +482,7 @@ def _averages(estimator: Any, table: Table, data: Dataset) -> bool:
     x, y = torch.cat([data.x_train, data.x_test]), torch.cat([data.y_train, data.y_test])
     if table.with_categories(most_levels(len(table.x))).encoding.levels or not estimator.averages(x, y):
         return False
-    estimator.marks_ = tuple(table.encoding.marks.values())
+    estimator._number_marks = tuple(table.encoding.marks.values())
     averages: bool = estimator.averages(data.x_train, data.y_train)
     return averages
 

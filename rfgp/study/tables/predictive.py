@@ -24,21 +24,22 @@ _CHUNK = 4096
 
 @functools.singledispatch
 def predictive(
-    model: Any, x: Tensor, center: Tensor, scale: Tensor, near: PointPredictor | None = None
+    model: Any, x: Tensor, center: Tensor, scale: Tensor, of_noise: Tensor, near: PointPredictor | None = None
 ) -> Normal | Mixture:
     """The distributions of center + scale z, each alone, where a model is one of standardized targets z.
 
     :param x: standardized inputs (N, d).
     :param center: the means of the targets, (T,).
     :param scale: their standard deviations.
+    :param of_noise: by what the noise of the rows is multiplied, (N, 1).
     :param near: training rows near new ones that predict in place of the features of the model.
     """
     from ...sklearn.latent import latent_moments, observed_variances
 
     parts = []
-    for rows in x.split(_CHUNK):
+    for rows, factors in zip(x.split(_CHUNK), of_noise.split(_CHUNK), strict=True):
         mean, latent = latent_moments(model, rows, rows=near)
-        parts.append((mean, observed_variances(model, rows, latent, torch.ones_like(mean[:, :1]))))
+        parts.append((mean, observed_variances(model, rows, latent, factors)))
     mean, variance = (torch.cat(part) for part in zip(*parts, strict=True))
     mean, stddev = mean * scale + center, variance.sqrt() * scale
     if len(center) == 1:
@@ -83,5 +84,7 @@ def _imputed_mixture(found: Mixture, missing: Imputations, parts: Sequence[Mixtu
 
 
 @predictive.register
-def _of_average(model: AveragedGP, x: Tensor, center: Tensor, scale: Tensor, near: None = None) -> Mixture:
+def _of_average(
+    model: AveragedGP, x: Tensor, center: Tensor, scale: Tensor, of_noise: Tensor, near: None = None
+) -> Mixture:
     return model.predictive(x).rescaled(center, scale)
