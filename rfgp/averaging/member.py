@@ -23,7 +23,7 @@ class Moments(NamedTuple):
     mean: Tensor
     variance: Tensor
 
-    def imputed(self, rows: Tensor, is_marked: Tensor, parts: Sequence[Moments]) -> Moments:
+    def imputed(self, rows: Tensor, is_marked: Tensor, parts: Sequence[Moments], widths: Tensor) -> Moments:
         r"""The same where some rows are those of M imputations of what is missing, by Rubin's rules.
 
         .. math:: \bar m = \frac1M \sum_i m_i, \qquad
@@ -37,6 +37,8 @@ class Moments(NamedTuple):
         :param rows: the numbers of these rows, (G,).
         :param is_marked: whether an input marks what is missing of a row, (G,).
         :param parts: the moments of imputations, (S, G, T) each.
+        :param widths: those of the tails, (T,), by which standard deviations are multiplied later: how far imputations
+            differ does not depend on them.
 
         Source: Rubin, Multiple Imputation for Nonresponse in Surveys, 1987, section 3.1.
         """
@@ -45,7 +47,7 @@ class Moments(NamedTuple):
         between = torch.zeros_like(within)
         if count > 1:
             width = float(scipy.special.stdtrit(count - 1, 0.975) / scipy.special.ndtri(0.975))
-            between = width**2 * (1.0 + 1.0 / count) * means.var(0)
+            between = (width / widths) ** 2 * (1.0 + 1.0 / count) * means.var(0)
         mean = torch.where(is_marked, self.mean[..., rows, :], means.mean(0))
         total = within + between
         variance = torch.where(is_marked, torch.maximum(self.variance[..., rows, :], total), total)

@@ -331,7 +331,9 @@ class Mixture:
         """The same where some rows are those of imputations, see :meth:`rfgp.averaging.member.Moments.imputed`."""
         twin, of_parts = copy.copy(self), zip(*(part._components for part in parts), strict=True)
         twin._components = [
-            own._replace(moments=own.moments.imputed(rows, is_marked, [part.moments for part in others]))
+            own._replace(
+                moments=own.moments.imputed(rows, is_marked, [part.moments for part in others], own.tail.widths)
+            )
             for own, others in zip(self._components, of_parts, strict=True)
         ]
         for name in ("_moments", "row_limits"):

@@ -156,7 +156,7 @@ def count_predictive(model: Any, x: Tensor, exposure: Tensor, missing: Imputatio
     found = _log_moments(model, x)
     if missing is not None:
         parts = [_log_moments(model, complete) for complete in missing.x]
-        found = found.imputed(missing.rows, missing.is_marked, parts)
+        found = found.imputed(missing.rows, missing.is_marked, parts, torch.ones(1))
     mean, variance = (part.squeeze(-1) for part in found)
     return CountPredictive(model.likelihood, mean + exposure.log(), variance)
 

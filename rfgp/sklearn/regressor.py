@@ -332,7 +332,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         That takes about a second where ten cells of a column are missing, or more.
         """
         twin = clone(self)
-        twin._number_marks = self._number_marks
+        twin.number_marks = self.number_marks
         return twin._size_of(X, y, sample_weight).is_averaged
 
     def _size_of(self, X: ArrayLike, y: ArrayLike, sample_weight: Any) -> FitSize:
@@ -602,7 +602,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         found = self._complete_moments(x, has_variance)
         if missing is not None:
             parts = [self._complete_moments(complete, has_variance) for complete in missing.x]
-            found = found.imputed(missing.rows, missing.is_marked, parts)
+            found = found.imputed(missing.rows, missing.is_marked, parts, self._tail.widths)
         return found.mean.numpy(), found.variance.numpy()
 
     def _complete_moments(self, x: Tensor, has_variance: bool) -> Moments:

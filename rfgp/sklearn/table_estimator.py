@@ -49,7 +49,7 @@ class TableEstimator(BaseEstimator):
 
     marks_: tuple[int, ...] = ()
     """The inputs that mark missing cells."""
-    _number_marks: tuple[int, ...] = ()
+    number_marks: tuple[int, ...] = ()
     """These, where an encoder of others has made the numbers that are fitted."""
 
     @property
@@ -92,7 +92,7 @@ class TableEstimator(BaseEstimator):
             checked = validated(BaseEstimator(), numbers, y, **options)
         self.encoder_ = encoder
         if is_first:
-            self.marks_ = self._number_marks if encoder is None else tuple(encoder.encoding_.marks.values())
+            self.marks_ = self.number_marks if encoder is None else tuple(encoder.encoding_.marks.values())
             is_frame = encoder is None and hasattr(X, "columns")
             self.donors_ = (
                 Donors.of_complete(checked[0] if isinstance(checked, tuple) else checked) if is_frame else None

@@ -174,7 +174,7 @@ class TableModel(torch.nn.Module):
             bar.begin("parameters")
             limit = deadline.share(_SHARE_OF_FIT).limit
             estimator = _estimator(data, kernel, num_features, limit, seed).set_params(average=averages)
-            estimator._number_marks = tuple(table.encoding.marks.values())
+            estimator.number_marks = tuple(table.encoding.marks.values())
             y_train = transformed(data.y_train, transforms)
             later = rows_of_spreads(0 if data.num_classes or averages else len(data.x_train), seed)
             first_rows = torch.ones(len(y_train), dtype=torch.bool).index_fill_(0, later, False)
@@ -482,7 +482,7 @@ def _averages(estimator: Any, table: Table, data: Dataset) -> bool:
     x, y = torch.cat([data.x_train, data.x_test]), torch.cat([data.y_train, data.y_test])
     if table.with_categories(most_levels(len(table.x))).encoding.levels or not estimator.averages(x, y):
         return False
-    estimator._number_marks = tuple(table.encoding.marks.values())
+    estimator.number_marks = tuple(table.encoding.marks.values())
     averages: bool = estimator.averages(data.x_train, data.y_train)
     return averages
 

@@ -74,7 +74,7 @@ def _mixture(found: Mixture, factor: Tensor) -> Mixture:
 def imputed(found: Any, missing: Imputations, parts: Sequence[Any]) -> Normal | Mixture:
     """Distributions where rows with missing cells have those of imputations, (G,) or (G, T) each."""
     every = [Moments(*(part.reshape(len(part), -1) for part in (each.mean, each.variance))) for each in (found, *parts)]
-    mean, variance = every[0].imputed(missing.rows, missing.is_marked, every[1:])
+    mean, variance = every[0].imputed(missing.rows, missing.is_marked, every[1:], torch.ones(1))
     return Normal(mean.reshape(found.mean.shape), variance.sqrt().reshape(found.mean.shape), validate_args=False)
 
 
