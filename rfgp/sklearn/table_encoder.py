@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -18,6 +19,7 @@ from .arrays import Floats, all_or_nothing, check_masks, check_names
 from .frames.cells import Cells
 from .frames.columns import MOST_CATEGORIES, InputColumn, has_names
 from .frames.encoding import Encoding, cells_of, named
+from .frames.problems import warn_of_filled, written
 
 if TYPE_CHECKING:
     import pandas
@@ -84,6 +86,7 @@ class TableEncoder(TransformerMixin, BaseEstimator):
                     f"expected a column that can be an input, got {', '.join(map(repr, cells))}, which are empty, have "
                     "a single value, or a text of its own for most rows; add another"
                 )
+            _warn_of_misread(chosen)
             self.encoding_, numbers = Encoding.learned(chosen, *_targets(y), most, decimal=decimal)
             self.dropped_ = [name for name in cells if name not in chosen]
         return numbers
@@ -117,9 +120,11 @@ class TableEncoder(TransformerMixin, BaseEstimator):
         return np.array(self.encoding_.input_names, dtype=object)
 
     def cells(self, X: ArrayLike) -> dict[str, Cells]:
-        """The cells of the columns of a table that are inputs, by name."""
+        """The cells of the columns of a table that are inputs, by name; a warning tells those that cannot be read."""
         check_is_fitted(self)
-        return self.encoding_.cells(self._frame(X, is_first=False))
+        cells = self.encoding_.cells(self._frame(X, is_first=False))
+        _warn_of_misread(cells)
+        return cells
 
     def _frame(self, X: Any, is_first: bool) -> pandas.DataFrame:
         """A table as a data frame with names of columns."""
@@ -157,6 +162,11 @@ def is_table(X: Any) -> bool:
     if not (hasattr(X, "dtypes") and hasattr(X, "columns") and hasattr(X, "isna")):
         return False
     return not all(getattr(kind, "kind", "O") in "fiu" for kind in X.dtypes) or bool(X.isna().to_numpy().any())
+
+
+def _warn_of_misread(cells: Mapping[str, Cells]) -> None:
+    """Warn of cells such as "high" in a column of numbers, which are not those that a user left empty."""
+    warn_of_filled({name: written(held) for name, held in cells.items()})
 
 
 def _targets(y: Any) -> tuple[NDArray[Any] | None, str]:

@@ -477,3 +477,17 @@ def test_cells_that_are_filled_in_without_a_mark_are_told():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         marked.transform(frame)
+
+
+@pytest.mark.parametrize("model", [TableEncoder(), RandomFeatureGPRegressor(num_features=8)], ids=["encoder", "model"])
+def test_cells_of_another_kind_are_told(model):
+    """ "high" among numbers, and dates that cannot be read, of tables that are learned from and of new ones."""
+    days = pandas.date_range("2024-01-01", periods=20).astype(str)
+    frame = pandas.DataFrame({"a": np.arange(20.0), "day": days, "b": ["x", "y"] * 10})
+    y = np.arange(20.0) ** 0.5
+    fitted = model.fit(frame, y)
+    apply = fitted.transform if isinstance(fitted, TableEncoder) else fitted.predict
+    with pytest.warns(UserWarning, match=r"cells of 20 of 20 rows are of another kind, .* 20 in a \('high' in row 1, "):
+        apply(frame.assign(a="high"))
+    with pytest.warns(UserWarning, match=r"2 in a \(.*'inf' in row 4\), 1 in day \('soon' in row 3\)"):
+        fitted.fit(frame.assign(a=[0.0, 1.0, "high", np.inf, *range(16)], day=["2024-01-01", "", "soon", *days[3:]]), y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -49,13 +50,37 @@ def check_numbers(cells: Mapping[str, Cells], name: str) -> None:
     Such as "high", or "> 100" of a gauge that measures up to 100.
     """
     for column, held in cells.items():
-        bad = replace(held, states=np.where(held.states == MISSING, PRESENT, held.states))
+        bad = written(held)
         if held.kind in ("integer", "number") and not bad.is_there.all():
             raise ValueError(
                 f"expected numbers as {shown(column)} of {name}, got {counts(bad)} ({_places(bad)}); correct them, or "
                 'leave their rows out: name such words by missing_values= (--missing-values), or pass missing="drop" '
                 "(--missing drop)"
             )
+
+
+def warn_of_filled(cells: Mapping[str, Cells]) -> None:
+    """Warn of cells that are empty or cannot be read, which are filled in."""
+    bad = {name: held for name, held in cells.items() if not held.is_there.all()}
+    if bad:
+        is_bad = np.stack([~held.is_there for held in bad.values()])
+        has_empty = any((held.states == MISSING).any() for held in bad.values())
+        examples = {name: _places(written(held)) for name, held in bad.items()}
+        named = [
+            f"{count:,} in {name}" + (f" ({examples[name]})" if examples[name] else "")
+            for name, count in zip(bad, is_bad.sum(1).tolist(), strict=True)
+        ]
+        warnings.warn(
+            f"cells of {int(is_bad.any(0).sum()):,} of {is_bad.shape[1]:,} rows are "
+            f"{'empty or ' if has_empty else ''}of another kind, and are filled in: {', '.join(named)}",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def written(cells: Cells) -> Cells:
+    """Cells where those that are empty are passed over: the others without a value have text that cannot be read."""
+    return replace(cells, states=np.where(cells.states == MISSING, PRESENT, cells.states))
 
 
 def _places(cells: Cells) -> str:

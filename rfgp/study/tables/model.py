@@ -25,6 +25,7 @@ from ...sklearn.comparison import without_advice
 from ...sklearn.frames.columns import FEWEST_LEVELS, most_levels
 from ...sklearn.frames.donors import Imputations
 from ...sklearn.frames.encoding import Encoding
+from ...sklearn.frames.problems import warn_of_filled
 from ...sklearn.phases import phases
 from ...training.costs import slowness
 from ...training.timing import Deadline
@@ -34,7 +35,6 @@ from .choices import Trials, num_tried
 from .exposure import exposures
 from .files import LearnedLayout, Reading, open_table
 from .predictive import class_probabilities, imputed, predictive, widened
-from .report import warn_of_filled
 from .scores import Scores
 from .spread import Spread, learned_spreads, rows_of_spreads
 from .table import Table
@@ -390,7 +390,8 @@ class TableModel(torch.nn.Module):
         raw = open_table(source, Reading(separator, decimal, header, sheet), self.learned)
         cells = self.encoding.cells(raw.frame, decimal=decimal)
         x = torch.from_numpy(self.encoding.inputs(cells, missing))
-        warn_of_filled(cells, x)
+        if not x.isnan().any():
+            warn_of_filled(cells)
         is_whole, exposure = ~x.isnan().any(-1), None
         if (rule := self.learned.exposure) is not None:
             has_all = (self.encoding.missing if missing is None else missing) == "raise"

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import Tensor
 
 from ...sklearn.frames.cells import Cells, cut
 from ...sklearn.frames.problems import counts, several
@@ -100,17 +98,3 @@ def report(title: str, columns: Sequence[Column], notes: Sequence[str]) -> Secti
         rows.append([name, column.kind, f"{column.num_missing:,}", f"{column.num_distinct:,}", values, use])
     table = ReportTable(["column", "type", "missing", "distinct", "values", "use"], [rows])
     return Section(title, table=table, note="\n".join(f"note: {note}" for note in notes))
-
-
-def warn_of_filled(cells: Mapping[str, Cells], x: Tensor) -> None:
-    """Warn of cells that are empty or cannot be read, and were filled in."""
-    missing = {name: ~held.is_there & ~x.isnan().any(-1).numpy() for name, held in cells.items()}
-    filled = {name: int(rows.sum()) for name, rows in missing.items() if rows.any()}
-    if filled:
-        num_rows = int(np.logical_or.reduce(list(missing.values())).sum())
-        named = ", ".join(f"{count:,} in {name}" for name, count in filled.items())
-        warnings.warn(
-            f"cells of {num_rows:,} of {len(x):,} rows are empty or of another kind, and are filled in: {named}",
-            UserWarning,
-            stacklevel=4,
-        )
