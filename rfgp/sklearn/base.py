@@ -26,7 +26,7 @@ from ..training.neighbors import ParametersAlone
 from ..training.starts import random_rows
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
-from .arrays import Floats, all_or_nothing, as_tensor
+from .arrays import Floats, all_or_nothing, as_tensor, joined
 from .choice import MakeParts, Parts, chosen_neighbors, chosen_parts, with_additive_mean
 from .comparison import BaselineComparison, LabeledRows
 from .fit_seconds import FitSize, tell
@@ -48,6 +48,9 @@ _CELLS_OF_SECOND, _FEWEST_CHOICE_ROWS = 1e6, 3000
 """Of a time limit, each second has so many of these cells, but for the fewest rows that tell kernels apart."""
 _OF_CELLS = 50
 """Evaluations of the evidence of few cells, after which it gains nothing that other rows would show."""
+
+_FIRST_ROWS = 100
+"""From fewer rows parameters are learned again each time that ``partial_fit`` has doubled their number."""
 
 ONE_MODEL = (
     *("kernel", "num_features", "method", "block_size", "num_neighbors", "strategy"),
@@ -74,6 +77,13 @@ class RandomFeatureGP(TableEstimator):
     """These rows, on which the model is conditioned when it is asked for first."""
     _is_waiting: bool = False
     """Whether the model has not been asked for."""
+
+    _first_rows: tuple[Any, Any, Any] | None
+    """Inputs, targets and weights of all rows, where they are too few for their parameters to be kept."""
+    _num_learned: int
+    """Of how many rows parameters were learned; of none where these tell no scale."""
+    _has_more_rows: bool
+    """Whether the model began with ``partial_fit``."""
 
     @property
     def model_(self) -> Any:
@@ -107,16 +117,40 @@ class RandomFeatureGP(TableEstimator):
         return "_model" in vars(self)
 
     def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Add rows (N, d). The first call is ``fit``, whose scales, parameters, features and calibration are kept."""
+        """Add rows (N, d). The first call is ``fit``; later ones keep its scales, parameters, features and calibration.
+
+        Those of fewer than 100 rows, or of a constant target, are not kept: everything is learned again from all rows
+        each time that their number has doubled, or that the target varies, while there are at most 1,000 rows. So it is
+        if all targets lay between 0 and 1 and a new one does not. With ``average="auto"``, only models that began with
+        ``fit`` are averaged over parameters, up to 3,000 rows (or rows times classes).
+        """
         if not self._is_fitted:
-            return self.fit(X, y, sample_weight)
+            return self._learn_rows(X, y, sample_weight, has_more_rows=True)
         inputs, targets, weights = self._rows(X, y, sample_weight, is_first=False)
         if not len(inputs):
             return self
+        every = None if self._first_rows is None else _joined_rows(self._first_rows, (X, y, sample_weight))
+        if every is not None and not self._tells_no_scale(every[1]) and len(every[1]) >= 2 * self._num_learned:
+            return self._learn_rows(*every, has_more_rows=self._has_more_rows)
         x, z = self._model_rows(inputs, targets)
         with all_or_nothing(self), torch.no_grad():
             self._update(x, z, as_tensor(weights))
+        if every is not None:
+            self._first_rows = every if len(every[1]) <= NUM_EXACT_ROWS else None
         return self
+
+    @abc.abstractmethod
+    def _learn_rows(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, has_more_rows: bool) -> Self:
+        """What ``fit`` does; where more rows follow, parameters are averaged over if that is wanted alone."""
+
+    def _tells_no_scale(self, y: ArrayLike) -> bool:
+        """Whether targets, in the form that a user gives, do not tell the scale of others."""
+        return False
+
+    def _keep_first_rows(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
+        """Keep the rows that were fitted where they are too few for their parameters to be kept."""
+        self._num_learned = 0 if self._tells_no_scale(y) else len(np.asarray(y))
+        self._first_rows = (X, y, sample_weight) if self._num_learned < _FIRST_ROWS else None
 
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         """Add rows to the model, and to those that predict in place of its features."""
@@ -378,3 +412,15 @@ def _quiet() -> Iterator[None]:
         warnings.filterwarnings("ignore", message="the noise that was learned is multiplied")
         warnings.filterwarnings("ignore", message="the fit is no better than a constant with noise")
         yield
+
+
+def _joined_rows(first: tuple[Any, Any, Any], second: tuple[Any, Any, Any]) -> tuple[Any, Any, Floats | None]:
+    """Rows and later ones: inputs, targets and weights, which are ones where only the others have some."""
+    weights = None
+    if first[2] is not None or second[2] is not None:
+        parts = [
+            np.broadcast_to(1.0 if w is None else np.asarray(w, float), len(np.asarray(y)))
+            for _, y, w in (first, second)
+        ]
+        weights = np.concatenate(parts)
+    return joined(first[0], second[0]), joined(first[1], second[1]), weights

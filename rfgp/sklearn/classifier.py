@@ -69,8 +69,8 @@ MOST_LABELS = 3000
 _CONCENTRATION, _OF_ALL_CLASSES = 0.01, 0.1
 """Where the concentration of a class without the label starts, at most, and that of all classes together: it would hide
 the label of a row among many classes."""
-_FEWEST_CLASSES, _FEWEST_ROWS = 3, 10
-"""Two classes count as three; fewer rows do not tell their own scale."""
+_FEWEST_CLASSES = 3
+"""Two classes count as three."""
 
 
 class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
@@ -190,9 +190,6 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
     ) -> Self:
         """Add rows (N, d), as :meth:`RandomFeatureGPRegressor.partial_fit` does.
 
-        With ``average="auto"``, only models that began with ``fit`` are averaged over parameters, up to 3,000 rows
-        times classes.
-
         :param classes: in the first call, all classes that will occur; default: those in its labels.
         """
         if self._is_fitted:
@@ -259,7 +256,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None, sample_weight: Any, has_more_rows: bool
     ) -> Self:
         """What :meth:`fit` does; where more rows follow, parameters are averaged over if that is wanted alone."""
-        deadline = self._deadline
+        deadline, self._has_more_rows = self._deadline, has_more_rows
         x, codes, weights = self._rows_of_fit(X, y, classes, sample_weight)
         is_averaged = self._averages(codes, weights, has_more_rows)
         self._tell(self._size(x, is_averaged))
@@ -267,7 +264,12 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             self._fit_average(x, codes, weights)
         else:
             self._fit(x, codes, weights, deadline)
+        self._keep_first_rows(X, y, sample_weight)
         return self
+
+    def _learn_rows(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, has_more_rows: bool) -> Self:
+        with all_or_nothing(self):
+            return self._learn(X, y, self.classes_, sample_weight, has_more_rows)
 
     def _rows_of_fit(
         self, X: ArrayLike, y: ArrayLike, classes: ArrayLike | None, sample_weight: Any
@@ -304,9 +306,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
                 return False
         elif not isinstance(self.average, bool):
             raise ValueError(f'expected "auto", True or False for average, got {self.average!r}; choose one of them')
-        elif not self.average:
-            return False
-        return len(codes) >= _FEWEST_ROWS
+        return bool(self.average)
 
     def _num_labels(self, num_rows: int) -> int:
         """Rows times classes."""

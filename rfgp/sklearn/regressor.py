@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
@@ -33,7 +34,7 @@ from ..training.costs import slowness
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
 from . import gap_noise
-from .arrays import Floats, all_or_nothing, as_tensor, check_numbers, drawn_seed, joined
+from .arrays import Floats, all_or_nothing, as_tensor, check_numbers, drawn_seed
 from .base import ONE_MODEL, RandomFeatureGP
 from .baselines import Constant, Linear, linear_seconds
 from .choice import Parts, plain_kernel
@@ -51,7 +52,7 @@ from .forest import MOST_VALUES, forest_baseline
 from .frames.donors import Imputations
 from .kernels import multitask_kernel, scaled_kernel
 from .latent import latent_moments, observed_variances
-from .model_size import NUM_EXACT_ROWS, left_out_seconds
+from .model_size import left_out_seconds
 from .near_predictions import FittedRows, OwnRows, of_more_rows, own_rows, rows_of
 from .phases import phases
 from .row_weights import present, row_weights
@@ -67,8 +68,9 @@ _TIMES_OF_GAPS = 4.0
 _LARGE_GAP_NOISE, _FEW_GAP_ROWS = 8.0, 300
 """From so many times the noise variance of complete rows on, rows with marked missing cells need a noise of their own,
 which averages do not have; of fewer rows than this, one set of parameters has intervals that are too narrow."""
-_FEWEST_ROWS = 10
-"""Of so many rows scales are known."""
+_FEWEST_ROWS, _FEWEST_KNOWN = 3, 10
+"""Fewer rows do not tell how far targets vary; an output of fewer known values, where rows have others, is predicted
+worse by averages."""
 _TARGET_CHECKS: dict[str, Any] = {"dtype": np.float64, "ensure_2d": False, "ensure_all_finite": "allow-nan"}
 _EDGE = 1e-12
 _SMALLEST_NOISE = 1e-6
@@ -118,8 +120,8 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
     :param average: whether to use :class:`rfgp.averaging.AveragedGP`, which averages over parameters and over scales
         of the inputs and targets, so that intervals from a few hundred rows have the right width. One member models
         the residuals of a forest. "auto": up to 1,500 rows, if you set none of the parameters above and no
-        ``sample_weight``, each target has ten known values, and a data frame has no text with many values. True:
-        up to 3,000 rows.
+        ``sample_weight``, each target has ten known values (or as many as there are rows, at least three), and a data
+        frame has no text with many values. True: up to 3,000 rows.
     :param noise: "normal", or "student" for targets with outliers: Student's t noise by
         :class:`rfgp.models.LaplaceGP`, with one model for each target and without ``sample_weight``.
     :param fallback: whether to predict with a constant or a linear model if that is better on held-out rows. False: a
@@ -193,16 +195,21 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
         :param y: targets; NaN is a missing value.
         :param sample_weight: weights (N,) that divide the noise variance; error bars are those of weight one.
         """
-        return self._learn(X, y, sample_weight, has_more_rows=False)
+        return self._learn_rows(X, y, sample_weight, has_more_rows=False)
 
-    def _learn(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, has_more_rows: bool) -> Self:
-        """What :meth:`fit` does; where more rows follow, parameters are averaged over if that is wanted alone."""
+    def _learn_rows(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None, has_more_rows: bool) -> Self:
         deadline, noise = self._deadline, checks.choice("noise", self.noise, ("normal", "student"))
         with all_or_nothing(self):
             inputs, targets, weights = self._rows(X, y, sample_weight, is_first=True)
             if noise == "student" and weights is not None:
                 raise ValueError('expected no sample_weight beside noise="student", got some; use noise="normal"')
             warn_of_copies(inputs, _columns(targets))
+            if len(targets) < _FEWEST_ROWS:
+                warnings.warn(
+                    f"fewer than {_FEWEST_ROWS} rows do not tell how far targets vary: intervals mean nothing",
+                    UserWarning,
+                    stacklevel=3,
+                )
             self._num_target_axes = targets.ndim
             self._num_observed = (~np.isnan(_columns(targets))).sum(0)
             self._has_more_rows = has_more_rows
@@ -212,33 +219,11 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 self._fit_average(*self._model_rows(inputs, targets), weights)
             else:
                 self._fit(*self._model_rows(inputs, targets), weights, deadline)
-            self._first_rows = (X, y, sample_weight) if _tells_no_scale(_columns(targets)) else None
+            self._keep_first_rows(X, y, sample_weight)
         return self
 
-    def partial_fit(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
-        """Add rows (N, d). The first call is ``fit``; later ones keep its scales, parameters, features and calibration.
-
-        With ``average="auto"``, only models that began with ``fit`` are averaged over parameters, up to 3,000 rows.
-        Fewer than ten rows, or a constant target, do not determine the scales: later rows are then fitted together with
-        the first ones, until the scales are known or there are more than 1,000 rows. If all targets lay between 0 and 1
-        and a new one does not, everything is learned again.
-        """
-        if not self._is_fitted:
-            return self._learn(X, y, sample_weight, has_more_rows=True)
-        first = self._first_rows
-        if first is None:
-            return super().partial_fit(X, y, sample_weight)
-        if not len(self._rows(X, y, sample_weight, is_first=False)[0]):
-            return self
-        weights = None
-        if sample_weight is not None or first[2] is not None:
-            weights = joined(_or_ones(first[2], first[1]), _or_ones(sample_weight, y))
-        rows = joined(first[0], X), joined(first[1], y), weights
-        if _tells_no_scale(_columns(np.asarray(rows[1], dtype=np.float64))):
-            super().partial_fit(X, y, sample_weight)
-            self._first_rows = rows if len(rows[1]) <= NUM_EXACT_ROWS else None
-            return self
-        return self._learn(*rows, has_more_rows=self._has_more_rows)
+    def _tells_no_scale(self, y: ArrayLike) -> bool:
+        return _tells_no_scale(_columns(np.asarray(y, dtype=np.float64)))
 
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         averaged = self._model if isinstance(self._model, AveragedGP) else None
@@ -359,7 +344,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             if self._has_more_rows:
                 return False
             known = (~np.isnan(_columns(targets))).sum(0).min()
-            is_small = len(inputs) <= AUTO_ROWS and known >= _FEWEST_ROWS
+            is_small = len(inputs) <= AUTO_ROWS and known >= min(_FEWEST_KNOWN, len(inputs))
             is_uneven = self.gap_noise_ >= _LARGE_GAP_NOISE and len(inputs) >= _FEW_GAP_ROWS
             if self._given(weights) or self._has_levels or not is_small or is_uneven:
                 return False
@@ -738,11 +723,6 @@ def _tells_no_scale(columns: Floats) -> bool:
     """Whether targets (N, T) are so few, or one of them so alike, that their scale is not known."""
     is_alike = np.fmin.reduce(columns) == np.fmax.reduce(columns)
     return len(columns) < _FEWEST_ROWS or bool(is_alike.any())
-
-
-def _or_ones(weights: Any, targets: Any) -> Floats:
-    """Weights of rows, ones by default."""
-    return np.broadcast_to(1.0 if weights is None else np.asarray(weights, dtype=np.float64), len(np.asarray(targets)))
 
 
 def _as_time_allows(function: Callable[[LabeledRows], Floats], rows: LabeledRows, deadline: Deadline) -> Floats:

@@ -146,9 +146,7 @@ def test_what_is_set_for_one_set_of_parameters_is_taken(small_defaults, monkeypa
         assert not isinstance(model.model_, AveragedGPClassifier)
 
 
-def test_few_rows_and_pixels_are_not_averaged(small_defaults):
-    few = np.r_[0:5, ROWS : ROWS + 4]
-    assert not isinstance(RandomFeatureGPClassifier(average=True).fit(X[few], Y[few]).model_, AveragedGPClassifier)
+def test_pixels_are_not_averaged(small_defaults):
     pixels = np.random.default_rng(0).integers(0, 16, size=(ROWS, 64))
     model = RandomFeatureGPClassifier(random_state=0).fit(pixels, pixels[:, 0] > 7)
     assert not isinstance(model.model_, AveragedGPClassifier)
