@@ -69,7 +69,7 @@ def main() -> None:
     options = parser.parse_args()
     widths, seeds = (WIDTHS[:3], 1) if options.quick else (WIDTHS, SEEDS)
     cells = [(f"{width}|{seed}", functools.partial(measured, width, seed)) for width in widths for seed in range(seeds)]
-    result = resumed(options) if options.plot else run_cells(options, cells, claims)
+    result = resumed(options, is_of_commit=False) if options.plot else run_cells(options, cells, claims)
     plot(result, options.out)
 
 
