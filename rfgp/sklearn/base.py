@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import copy
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -148,9 +149,9 @@ class RandomFeatureGP(TableEstimator):
         return False
 
     def _keep_first_rows(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> None:
-        """Keep the rows that were fitted where they are too few for their parameters to be kept."""
+        """Keep a copy of the rows that were fitted where they are too few for their parameters to be kept."""
         self._num_learned = 0 if self._tells_no_scale(y) else len(np.asarray(y))
-        self._first_rows = (X, y, sample_weight) if self._num_learned < _FIRST_ROWS else None
+        self._first_rows = copy.deepcopy((X, y, sample_weight)) if self._num_learned < _FIRST_ROWS else None
 
     def _update(self, x: Tensor, targets: Tensor, weights: Tensor | None) -> None:
         """Add rows to the model, and to those that predict in place of its features."""
@@ -416,11 +417,13 @@ def _quiet() -> Iterator[None]:
 
 def _joined_rows(first: tuple[Any, Any, Any], second: tuple[Any, Any, Any]) -> tuple[Any, Any, Floats | None]:
     """Rows and later ones: inputs, targets and weights, which are ones where only the others have some."""
-    weights = None
+    weights, y = None, second[1]
+    if np.ndim(y) != np.ndim(first[1]):
+        y = np.asarray(y).reshape(-1, *np.shape(first[1])[1:])
     if first[2] is not None or second[2] is not None:
         parts = [
-            np.broadcast_to(1.0 if w is None else np.asarray(w, float), len(np.asarray(y)))
-            for _, y, w in (first, second)
+            np.broadcast_to(1.0 if w is None else np.asarray(w, float), len(np.asarray(of)))
+            for _, of, w in (first, second)
         ]
         weights = np.concatenate(parts)
-    return joined(first[0], second[0]), joined(first[1], second[1]), weights
+    return joined(first[0], second[0]), joined(first[1], y), weights

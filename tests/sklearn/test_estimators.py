@@ -356,6 +356,17 @@ def test_parameters_of_few_first_rows_are_not_kept():
     np.testing.assert_allclose(model.predict(x), once.predict(x), rtol=1e-6, atol=1e-6)
 
 
+def test_first_rows_are_kept_where_a_buffer_has_the_next_ones():
+    """Also where later targets are a column."""
+    x, y = np.random.default_rng(0).normal(size=(40, 2)), np.random.default_rng(1).normal(size=40)
+    buffer, target = x[:10].copy(), y[:10].copy()
+    model = RandomFeatureGPRegressor(random_state=0).partial_fit(buffer, target)
+    buffer[:], target[:] = x[10:20], y[10:20]
+    model.partial_fit(buffer, target).partial_fit(x[20:], y[20:, None])
+    expected = RandomFeatureGPRegressor(random_state=0).partial_fit(x, y)
+    np.testing.assert_allclose(model.predict(x), expected.predict(x), rtol=1e-9, atol=1e-9)
+
+
 def test_probabilities_of_few_first_rows_are_not_kept():
     """Parameters of the first ten rows have a log loss of 0.61, of which noise is 0.36."""
     losses = []
