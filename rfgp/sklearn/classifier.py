@@ -22,7 +22,6 @@ from ..averaging import AveragedGPClassifier
 from ..likelihoods import DirichletClassificationLikelihood
 from ..likelihoods.dirichlet import dirichlet_targets
 from ..models import LaplaceGP, WeightSpaceGP
-from ..training import timing
 from ..training.costs import slowness
 from ..training.strategies import Strategy
 from ..training.timing import Deadline
@@ -340,7 +339,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
         rows = LabeledRows(x.numpy(), codes.numpy(), weights)
         make_parts = functools.partial(_parts, num_lengthscales(self.x_scaler_), len(every), seed)
         own, train, held = as_tensor(weights), *_split(codes, seed, _most_held_out(x, len(every), deadline))
-        seconds, began = linear_seconds(len(train), x.shape[-1], len(every)), timing.clock()
+        seconds = linear_seconds(len(train), x.shape[-1], len(every))
         with phases(_PHASES, self.verbose) as bar, torch.no_grad():
             bar.begin("parameters")
             of_rows = None if own is None else own[train]
@@ -359,8 +358,7 @@ class RandomFeatureGPClassifier(ClassifierMixin, RandomFeatureGP):
             if len(held):
                 unseen, summary = rows.take(held.numpy()), self.fit_summary_
                 if is_near:
-                    needed = timing.clock() - began
-                    best = near_or_features(model, summary, x[train], codes[train], unseen, until, needed)
+                    best = near_or_features(model, summary, x[train], codes[train], unseen, until)
                 else:
                     best = LabelModel.scored(model, choose_alpha(model, unseen, until), unseen, summary)
                 if own is None and self._may_take_laplace(codes[train], best.loss):

@@ -26,6 +26,7 @@ from .arrays import Floats
 from .calibration import choose_alpha, choose_power, log_probabilities, tempered
 from .comparison import LabeledRows, class_losses
 from .latent import latent_moments
+from .model_size import condition_seconds
 from .near_predictions import OwnLabels
 
 MOST_CLASSES = 5
@@ -39,6 +40,8 @@ _SMALLEST = 1e-12
 _SHARE_OF_TIME = 0.5
 _COMPARED_ROWS, _GAIN_OF_FEATURES = 10_000, 0.003
 """Rows of which near ones and features are compared, and the nats that features have to gain: they take longer."""
+_FITS_OF_FEATURES = 4
+"""How many times a fit the comparison takes, with predictions, fits to all rows and to those that were held out."""
 
 
 class LabelModel(NamedTuple):
@@ -78,14 +81,13 @@ def near_or_features(
     codes: Tensor,
     held: LabeledRows,
     deadline: Deadline,
-    seconds: float,
 ) -> LabelModel:
     """The predictions of near rows, or those of features and blocks where these are better on held-out rows.
 
-    Up to 10,000 random rows tell which of the two are. Features of classes that cannot have blocks take too long.
+    Up to 10,000 random rows tell which of the two are. Features of classes that cannot have blocks take too long, and
+    others may do so before a deadline.
 
     :param model: a model of Dirichlet classes with learned parameters, which is not conditioned.
-    :param seconds: what is left of the time limit at least where features are tried.
     """
 
     def of_rows(some: Tensor) -> LabelModel:
@@ -100,7 +102,9 @@ def near_or_features(
 
     every, some = torch.arange(len(x)), random_rows(len(x), _COMPARED_ROWS)
     best = of_rows(every)
-    if model.block_size is None or not deadline.allows(seconds):
+    if model.block_size is None:
+        return best
+    if deadline.is_set and not deadline.allows(_FITS_OF_FEATURES * condition_seconds(copy.deepcopy(model), x, codes)):
         return best
     near, features = of_rows(some) if len(some) < len(x) else best, of_features(some)
     if features.loss > near.loss - _GAIN_OF_FEATURES:

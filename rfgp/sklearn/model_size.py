@@ -81,44 +81,46 @@ def timed_size(
     Wider and wider models are fitted to some rows, until the time that all rows would take exceeds the share. It is
     the least one where outputs are so many that the fits would take all time.
 
-    :param after: the seconds that are needed after the fit, beside those for held-out rows.
+    The search makes one fit; held-out rows take another one afterwards.
+
+    :param after: the seconds that are needed after that.
     :param num_cells: those that a row takes in blocks.
     """
     sizes, time_limit = list(dict.fromkeys(complete(ModelSize(*size)) for size in _SIZES)), deadline.left
-    probe = slice(max(_FEWEST_PROBED, _PROBE_ROWS // num_cells))
+    probed = max(_FEWEST_PROBED, _PROBE_ROWS // num_cells)
     began, least = timing.clock(), max(_SMALLEST_TRAINING_SHARE * time_limit, _FEWEST_SECONDS)
     of_outputs = covariance_seconds(y)
     if of_outputs > 0.0 and not deadline.allows(_FITS * of_outputs):
         return sizes[0]._replace(fit_seconds=of_outputs, training_seconds=max(deadline.left - of_outputs, least))
-    make(sizes[0]).condition(x[probe], y[probe])  # what only the first one takes
+    make(sizes[0]).condition(x[:probed], y[:probed])  # what only the first one takes
     if deadline.left <= 0.0:
         return sizes[0]._replace(fit_seconds=timing.clock() - began, training_seconds=least)
     share = _EVIDENCE_SHARE if takes_evidence else _FIT_SHARE
-    chosen = sizes[0]._replace(fit_seconds=_fit_seconds(make(sizes[0]), x, y, probe))
+    chosen = sizes[0]._replace(fit_seconds=condition_seconds(make(sizes[0]), x, y, probed))
     for size in sizes[1:]:
         is_needed = num_cells > 1 and chosen.block_size is None
         most = (_CELLS_SHARE if is_needed else share) * time_limit
         if chosen.fit_seconds * (size.num_features / chosen.num_features) ** 2 > most:
             break
-        cost = _fit_seconds(make(size), x, y, probe)
+        cost = condition_seconds(make(size), x, y, probed)
         if cost > most:
             break
         chosen = size._replace(fit_seconds=cost)
-    left = deadline.left - after - 2.0 * chosen.fit_seconds
+    left = deadline.left - after - chosen.fit_seconds
     return chosen._replace(training_seconds=max(left, least))
 
 
 @torch.no_grad()
-def _fit_seconds(model: WeightSpaceGP, x: Tensor, y: Tensor, probe: slice) -> float:
+def condition_seconds(model: WeightSpaceGP, x: Tensor, y: Tensor, num_rows: int = _PROBE_ROWS) -> float:
     """The seconds that a fit to all rows takes, from one to some of them."""
     began = timing.clock()
     model.covar_module.scalar_features(x[:1])
     ready = timing.clock()
-    model.condition(x[probe], y[probe])
+    model.condition(x[:num_rows], y[:num_rows])
     fitted = timing.clock()
     model.weight_posterior()
     once = ready - began + timing.clock() - fitted
-    return once + (fitted - ready) * max(1.0, len(x) / probe.stop)
+    return once + (fitted - ready) * max(1.0, len(x) / num_rows)
 
 
 def left_out_seconds(model: WeightSpaceGP, num_rows: int) -> float:

@@ -22,6 +22,7 @@ from .composite_likelihood import Observations
 from .objectives import Objective
 from .parts import Parts
 from .stationary import covariance, stationary_parts
+from .timing import NEVER, Deadline
 
 _SMALLEST_CONCENTRATION, _LARGEST_CONCENTRATION = 1e-6, 0.3
 _NUM_POINTS = 16
@@ -80,7 +81,7 @@ class Classes(Observations):
         return means if self.model.mean_module.batch_shape else means.mean().expand_as(means)
 
     @torch.no_grad()
-    def write(self) -> None:
+    def write(self, deadline: Deadline = NEVER) -> None:
         self.model.likelihood.set_alpha_epsilon(float(self.concentration.alpha_epsilon))
         mean = self.model.mean_module
         if isinstance(mean, ConstantMean):

@@ -90,8 +90,8 @@ def compare(
             evaluations = tunings[name].observations.shape_evaluations
             last = tuple(PlannedStage(*pair, False) for pair in zip(_LAST_ROWS, evaluations, strict=False))
             trainings[name].follow(tunings[name].stages(last))
-        for tuning in tunings.values():
-            tuning.write()
+        for index, tuning in enumerate(tunings.values()):
+            tuning.write(deadline.share(1.0 / (len(tunings) - index)))
         held = min((tuning.held for tuning in tunings.values()), key=len)
         scores = {name: _score(tuning.observations, tuning.near, held, _NEIGHBORS) for name, tuning in tunings.items()}
     except BaseException:

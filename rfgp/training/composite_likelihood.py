@@ -19,6 +19,7 @@ from .moments import DataMoments
 from .objectives import Objective
 from .parts import Parts, parts_of
 from .prediction_errors import robust_mean
+from .timing import NEVER, Deadline
 
 _CHUNK = 2**17
 """Entries of the matrices that are held at a time: they stay in the cache of a processor."""
@@ -39,6 +40,8 @@ class Observations(abc.ABC):
     """Rows of a group of which starts are compared, at most."""
     shape_evaluations: ClassVar[tuple[int, ...]] = (24,)
     """Evaluations by which a comparison learns lengthscales or a map, each time with the rows near by the last ones."""
+    search_share: ClassVar[float] = 1.0
+    """The part of the time that the parameters of the kernel may take; :meth:`write` learns others in the rest."""
 
     def __init__(self, objective: Objective, kernel: Kernel) -> None:
         self.objective, self.model, self.x, self.kernel = objective, objective.model, objective.x, kernel
@@ -70,7 +73,7 @@ class Observations(abc.ABC):
     def profile(self, groups: Tensor) -> None:  # noqa: B027
         """Set what has a closed form given the kernel, from groups of rows (B, n)."""
 
-    def write(self) -> None:  # noqa: B027
+    def write(self, deadline: Deadline = NEVER) -> None:  # noqa: B027
         """Give the model what was learned, where its own parameters are others."""
 
 

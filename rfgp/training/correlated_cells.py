@@ -20,10 +20,13 @@ from .parts import Parts
 from .rollback import Values
 from .run import Maximization
 from .stationary import covariance
+from .timing import NEVER, Deadline
 
 MOST_CELLS = 48
 """Cells of a row and its neighbors together: more cost seconds."""
 _EVALUATIONS, _LEAST_NOISE, _MOST_NOISE = 24, 1e-7, 1e2
+_FEWEST, _GRADIENT = 256, 3.0
+"""Groups that teach in any time, and how many times a value an evaluation with its gradient takes."""
 
 
 class CellCovariances(gpytorch.Module):
@@ -69,13 +72,19 @@ class CorrelatedCells(Observations):
         errors = prediction_errors(torch.where(inside, cells, identity), values.nan_to_num(), size)
         return (normal_log_density(*errors) * is_known[:, -size:]).sum(-1)
 
-    def learn(self, groups: Tensor) -> None:
-        """Learn from one half of some groups, where the other half is predicted better by it."""
+    def learn(self, groups: Tensor, deadline: Deadline = NEVER) -> None:
+        """Learn from one half of some groups, where it predicts the other half better; of few where time is short."""
+
+        def score_of(count: int) -> float:
+            return CompositeLikelihood(self, groups[:count], targets=1).score()
+
+        times = 0.5 * (_GRADIENT * _EVALUATIONS + 2)
+        groups = groups[: deadline.affordable(score_of, len(groups), _FEWEST, times)]
         first, second = (CompositeLikelihood(self, half, targets=1) for half in groups.chunk(2))
         before, score, start = Values(self.covariances), second.score(), self.covariances
         with torch.no_grad():  # a larger root, from which no direction is out of reach
             start.root.copy_(cholesky(start.function + start.noise.max() * torch.eye(len(start.noise)).to(start.noise)))
         with contextlib.suppress(NoValueError):
-            Maximization(first, False, _EVALUATIONS).ascend()
+            Maximization(first, False, _EVALUATIONS, deadline=deadline).ascend()
         if not second.score_or_worst() > score:
             before.restore()

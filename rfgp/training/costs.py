@@ -16,7 +16,8 @@ from . import timing
 from .objectives import Objective
 from .timing import Deadline
 
-_SIZES = (256, 2048)
+_SIZES, _MEASUREMENTS = (256, 512, 2048), 8
+"""Rows that are measured, more where there is time for so many measurements of them."""
 _SMALL_SPECTRUM, _SAFETY = 128, 2.0
 _SPECTRA_OF_FIT = 2
 """How many times as long as the spectrum of the covariance of outputs a fit takes, whose starts and targets need it."""
@@ -33,16 +34,31 @@ def fit_seconds(objective: Objective, deadline: Deadline) -> tuple[float, float]
     Outputs so many that a fit to any rows is long are not measured.
     """
     y = getattr(objective, "y", None)
-    few, last = 0.0, covariance_seconds(y) if isinstance(y, Tensor) else 0.0
+    last, measured = covariance_seconds(y) if isinstance(y, Tensor) else 0.0, list[tuple[float, int]]()
     for size in _SIZES if deadline.allows(_SAFETY * last) else ():
         rows = objective.first_rows(size)
-        seconds = _seconds(objective, rows)
-        if deadline.allows(seconds):
-            seconds = min(seconds, _seconds(objective, rows))
-        few, last = few or seconds, objective.scaled_seconds(seconds, rows)
-        if rows is None or not deadline.allows(2.0 * last):
+        count = objective.num_rows if rows is None else rows.numel()
+        if measured and not deadline.allows(_MEASUREMENTS * _scaled(objective, measured, count)):
             break
-    return few, last
+        seconds = _seconds(objective, rows)
+        if not measured and deadline.allows(seconds):  # what only the first one takes does not count
+            seconds = min(seconds, _seconds(objective, rows))
+        measured.append((seconds, count))
+        if rows is None:
+            break
+    few = measured[0][0] if measured else 0.0
+    return few, _scaled(objective, measured, objective.num_rows) if measured else last
+
+
+def _scaled(objective: Objective, measured: list[tuple[float, int]], num_rows: int) -> float:
+    """What so many rows will take: a part of what two numbers of them have taken may be the same for any number."""
+    seconds, count = measured[-1]
+    most = seconds * (num_rows / count) ** objective.growth
+    if len(measured) == 1:
+        return most
+    before, fewer = measured[-2]
+    slope = (seconds - before) / (count**objective.growth - fewer**objective.growth)
+    return min(most, max(seconds, seconds + slope * (num_rows**objective.growth - count**objective.growth)))
 
 
 @torch.no_grad()

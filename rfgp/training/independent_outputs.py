@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import torch
 from gpytorch.kernels import MultitaskKernel
@@ -22,12 +23,14 @@ from .output_variances import OutputVariances, profiled_variances
 from .parts import Parts
 from .starts import random_rows
 from .stationary import covariance, stationary_parts
+from .timing import NEVER, Deadline
 
 MOST_LEADING = 8
 """So many outputs teach the kernel; the variances of others follow from it."""
 _NEIGHBORS = 32
 """Neighbors of each row that teaches the variances at the end."""
-_ROTATED_ROWS, _MASKED_ROWS, _CELL_ROWS = 2000, 300, 2000
+_ROTATED_ROWS, _MASKED_ROWS, _CELL_ROWS, _FEWEST_ROWS = 2000, 300, 2000, 64
+"""Rows that teach variances and covariances at the end, and the fewest of the variances where time is short."""
 _FACTOR_ROWS = 10_000
 """Rows that teach the factors: as many as can be, so that rare spikes are seen."""
 _ROTATED_NOISE, _MASKED_NOISE = 0.05, 0.1
@@ -41,6 +44,8 @@ class IndependentOutputs(Observations):
     :param variances: s and n.
     :param log_scale: the logarithm of their units, (T,).
     """
+
+    search_share: ClassVar[float] = 0.8
 
     def __init__(
         self,
@@ -134,11 +139,16 @@ class RotatedOutputs(IndependentOutputs):
         super().__init__(objective, kernel, self.rotated[:, self.leading], variances, log_scale)
 
     @torch.no_grad()
-    def write(self) -> None:
+    def write(self, deadline: Deadline = NEVER) -> None:
         """Give the model the covariances of outputs and of noise, all of them learned again from normal densities."""
         rows = random_rows(len(self.x), _ROTATED_ROWS).to(self.x.device)
         groups = NearRows(self.x).groups(self.kernel, rows, _NEIGHBORS)
-        scale, noise = profiled_variances(covariance(self.kernel, self.x[groups]), self.rotated[groups])
+
+        def variances(count: int) -> tuple[Tensor, Tensor]:
+            some = groups[:count]
+            return profiled_variances(covariance(self.kernel, self.x[some]), self.rotated[some])
+
+        scale, noise = variances(deadline.affordable(variances, len(groups), _FEWEST_ROWS))
         write_covariance(self.tasks, self.factors * scale @ self.factors.mT, self.factors * scale.sqrt())
         write_noise(self.model.likelihood, self.factors * noise @ self.factors.mT)
 
@@ -151,6 +161,8 @@ class MaskedOutputs(IndependentOutputs):
     :param initialize: whether variances come from the data, not from the model.
     """
 
+    search_share: ClassVar[float] = 0.6
+
     def __init__(self, objective: WeightSpaceObjective, kernel: MultitaskKernel, initialize: bool) -> None:
         model, x = objective.model, objective.x
         residual = objective.y.double() - mean_values(model.mean_module, x).detach().double()
@@ -162,11 +174,14 @@ class MaskedOutputs(IndependentOutputs):
         super().__init__(objective, kernel, residual / self.units, OutputVariances(scale, noise), self.units.log())
 
     @torch.no_grad()
-    def write(self) -> None:
+    def write(self, deadline: Deadline = NEVER) -> None:
         """Give the model the covariances of outputs and of noise, whose variances are learned from normal densities."""
         near = NearRows(self.x)
         rows = random_rows(len(self.x), _MASKED_ROWS).to(self.x.device)
-        self.profile(near.groups(self.kernel, rows, _NEIGHBORS))
+        groups = near.groups(self.kernel, rows, _NEIGHBORS)
+        self.profile(
+            groups[: deadline.affordable(lambda count: self.profile(groups[:count]), len(groups), _FEWEST_ROWS)]
+        )
         scale, noise = self.variances.scale, self.variances.noise
         function = pairwise_covariance(self.residual)
         function.diagonal().mul_(scale / (scale + noise))
@@ -175,7 +190,7 @@ class MaskedOutputs(IndependentOutputs):
         rows = random_rows(len(self.x), _CELL_ROWS).to(self.x.device)
         groups = near.groups(self.kernel, rows, MOST_CELLS // len(self.units) - 1)
         learned = CellCovariances(function, noise)
-        CorrelatedCells(self.objective, self.kernel, self.residual, learned).learn(groups)
+        CorrelatedCells(self.objective, self.kernel, self.residual, learned).learn(groups, deadline)
         write_covariance(self.tasks, learned.function * self.units.unsqueeze(-1) * self.units)
         write_noise(self.model.likelihood, torch.diag(learned.noise * self.units.square()))
 

@@ -115,7 +115,7 @@ class Neighbors(Strategy):
                 break
             yield stage
         began = clock()
-        tuning.write()
+        tuning.write(deadline)
         training.add_stage("neighbors", f"{len(tuning.held)} held-out rows", began, tuning.value)
         if isinstance(observations, ExactRegression) and has_one_noise(observations) and deadline.allows():
             raise_noise(training, observations, torch.arange(len(objective.x)), tuning.near)

@@ -27,9 +27,10 @@ _TRIALS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (3.0, 0.1))
 _TRIAL_EVALUATIONS, _SHARE = 25, 12
 """Evaluations of one trial: at most so many, and at most this fraction of all that are allowed."""
 _SHARE_OF_TRIALS, _SHARE_OF_TIED = 0.4, 0.3
-_FIRST_ROWS, _FIRST_OF_LATE, _ENOUGH = 256, 16, 20
-"""With a time limit evaluations take as many rows as can be evaluated so many times, and at least the first rows, which
-are fewer after it."""
+_FIRST_ROWS, _FEWEST_ROWS = 256, 16
+_ENOUGH, _ENOUGH_OF_FEW = 20, 2
+"""With a time limit evaluations take as many rows as can be evaluated so many times, and after it the fewest; they need
+less time up to the first rows."""
 _PRECISION = {torch.float64: 1e-12, torch.float32: 1e-7}
 
 
@@ -99,7 +100,7 @@ class Maximization:
         self.deadline = self.deadline.or_shortly(self.seconds)
         with self.objective.many_evaluations():
             if self.deadline.is_set:
-                self.rows = self._affordable_rows(_FIRST_OF_LATE if is_late else _FIRST_ROWS)
+                self.rows = self._affordable_rows(is_late)
             starts, used = self._starts(evaluate)
             self.maximizers.append(self._maximizer(evaluate, self.limit - used, self.deadline))
             ascent = self.maximizers[-1].run(*starts)
@@ -199,18 +200,18 @@ class Maximization:
         used = sum(trial.evaluations for trial in self.maximizers) if rows is None else 0
         return [*points, *[ascent.point for ascent in sorted(trials, key=lambda ascent: -ascent.value)[:1]]], used
 
-    def _affordable_rows(self, fewest: int) -> Tensor | None:
+    def _affordable_rows(self, is_late: bool) -> Tensor | None:
         """As many rows as can be evaluated often enough in the time that is left; None for all."""
-        point, rows = self.coordinates.values(), self.objective.first_rows(fewest)
+        point, rows = self.coordinates.values(), self.objective.first_rows(_FEWEST_ROWS)
         while rows is not None:
-            for _ in range(2 if len(rows) <= fewest else 1):  # what only the first one takes does not count
-                with contextlib.suppress(NoValueError):
-                    self.evaluate(point, rows)
-            more = self.objective.first_rows(2 * len(rows))
+            with contextlib.suppress(NoValueError):
+                self.evaluate(point, rows)
+            factor, enough = (2, _ENOUGH) if len(rows) >= _FIRST_ROWS else (4, _ENOUGH_OF_FEW)
+            more = self.objective.first_rows(factor * len(rows))
             if more is not None and len(more) == len(rows):  # there are no more at hand
                 more = None
             wanted = None if more is None else len(more)
-            if not self.deadline.allows(_ENOUGH * self.objective.scaled_seconds(self.seconds, rows, wanted)):
+            if is_late or not self.deadline.allows(enough * self.objective.scaled_seconds(self.seconds, rows, wanted)):
                 return rows
             rows = more
         return None

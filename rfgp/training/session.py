@@ -147,11 +147,12 @@ class Training:
 
     @functools.cached_property
     def _costs(self) -> tuple[float, float]:
-        return fit_seconds(self.objective, self.deadline) if self.deadline.is_set else (0.0, 0.0)
+        is_needed = self.deadline.is_set and self.objective.leaves_fit
+        return fit_seconds(self.objective, self.deadline) if is_needed else (0.0, 0.0)
 
     @property
     def fit_seconds(self) -> float:
-        """What the fit to all rows will take, zero without a time limit."""
+        """What the fit to all rows will take, zero without a time limit or such a fit."""
         return self._costs[1]
 
     @property

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 SHORT = 0.5
 """Seconds that the least training may take after a time limit, which else leaves parameters where they start."""
-_LEAST = 0.01
-"""Seconds of a time limit that has come, which has to be positive."""
+_LEAST, _SHORTEST = 0.01, 1e-9
+"""Seconds of a time limit that has come, which has to be positive, and of work that takes none."""
 
 
 def clock() -> float:
@@ -54,6 +55,19 @@ class Deadline:
     def earlier(self, seconds: float) -> Deadline:
         """One that leaves so many seconds for what comes after, but no more than half of all that is left."""
         return Deadline(self.end - min(seconds, 0.5 * self.left)) if self.is_set else self
+
+    def affordable(self, work: Callable[[int], object], most: int, fewest: int, times: float = 1.0) -> int:
+        """So many rows that work on them can be done so many times before, between the fewest and the most.
+
+        :param work: done twice for the fewest rows, which tells how long it takes; the first time does not count.
+        """
+        if not self.is_set or most <= fewest:
+            return most
+        work(fewest)
+        began = clock()
+        work(fewest)
+        seconds = max(clock() - began, _SHORTEST) / fewest
+        return min(most, max(fewest, int(self.left / (times * seconds))))
 
     def share(self, fraction: float) -> Deadline:
         """After a part of the seconds that are left."""

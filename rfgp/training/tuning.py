@@ -32,7 +32,7 @@ _SHARE_OF_JUDGMENT, _MOST_FACTORS = 0.1, 3
 _STARTS = ((1.0, 1.0), (1.0, 0.01), (0.3, 1.0), (0.3, 0.01))
 """By what lengthscales and noise are multiplied for the starts that are compared; scales are divided where no noise is
 learned, as that of labels."""
-_ROWS_OF_STARTS = 128
+_ROWS_OF_STARTS, _SHARE_OF_STARTS = 128, 0.2
 
 
 def num_held_out(num_rows: int) -> int:
@@ -88,22 +88,20 @@ class Tuning:
     def stages(self, steps: tuple[PlannedStage, ...]) -> Iterator[Stage]:
         """Those for which there is time; after each, the model has the best parameters."""
         has_one_shape = (self.coordinates.lengthscales | self.coordinates.transforms).sum() < 2
+        until = self.deadline.share(self.observations.search_share)
         for index, step in enumerate(steps):
             is_other_size = step.neighbors not in (None, self._size)
             is_needless = self._seen and not step.is_tied and has_one_shape and not is_other_size
-            if is_needless or (self._seen and not self.deadline.allows()):
+            if is_needless or (self._seen and not until.allows()):
                 return
-            deadline = self.deadline.share(1.0 / (len(steps) - index))
+            if not self._seen and not self._has_start:
+                self._choose_start(self._likelihood(self._others[:_ROWS_OF_STARTS], is_target=True), until)
+            deadline = until.share(1.0 / (len(steps) - index))
             count, evaluations = self._affordable(step, deadline)
             if count < _FEWEST:
-                deadline = self.deadline
-                count, evaluations = self._affordable(step, deadline)
-            if self._seen and count < _FEWEST:
-                return
+                count, deadline = _FEWEST, until
             self._size = step.neighbors or self._size
-            likelihood = self._likelihood(self._others.roll(-self._seen)[: max(count, _FEWEST)], is_target=True)
-            if not self._seen and not self._has_start:
-                self._choose_start(likelihood.groups[:_ROWS_OF_STARTS])
+            likelihood = self._likelihood(self._others.roll(-self._seen)[:count], is_target=True)
             if not self._seen or is_other_size:
                 self.value, self._best = self._likelihood(self.held).score_or_worst(), self.coordinates.values()
             self._seen += likelihood.num_rows
@@ -116,10 +114,10 @@ class Tuning:
             self.ascent = self.ascent or stage.ascent
             self.coordinates.assign(self._best)
 
-    def write(self) -> None:
+    def write(self, deadline: Deadline = NEVER) -> None:
         """Leave the model with the best parameters."""
         self.coordinates.assign(self._best)
-        self.observations.write()
+        self.observations.write(deadline)
 
     def _likelihood(self, rows: Tensor, is_target: bool = False) -> CompositeLikelihood:
         """Rows given those near them; as targets of which parameters are learned, without rows that have a twin."""
@@ -151,17 +149,19 @@ class Tuning:
         return int(deadline.left / seconds), evaluations
 
     @torch.no_grad()
-    def _choose_start(self, groups: Tensor) -> None:
-        """Go on from the best of some multiples of the lengthscales and noises."""
-        likelihood, coordinates = CompositeLikelihood(self.observations, groups, targets=1), self.coordinates
+    def _choose_start(self, likelihood: CompositeLikelihood, deadline: Deadline) -> None:
+        """Go on from the best of some multiples of the lengthscales and noises: of all for which there is time."""
+        coordinates, deadline = self.coordinates, deadline.share(_SHARE_OF_STARTS)
         start, best = coordinates.values(), -math.inf
         chosen, noises = start, coordinates.noises
         of_noise = 1.0 * noises if noises.any() else -1.0 * coordinates.scales
         for length, noise in _STARTS:
+            if math.isfinite(best) and not deadline.allows():
+                break
             point = start + np.log(length) * coordinates.lengthscales + np.log(noise) * of_noise
             coordinates.assign(np.clip(point, coordinates.lower, coordinates.upper))
             try:
-                self.observations.profile(groups)
+                self.observations.profile(likelihood.groups)
                 value = likelihood.score()
             except ValueError:
                 continue

@@ -11,11 +11,11 @@ from gpytorch.likelihoods import GaussianLikelihood, MultitaskGaussianLikelihood
 
 import rfgp
 from rfgp.models import LaplaceGP, WeightSpaceGP, WeightSpaceVariationalGP
-from rfgp.sklearn import RandomFeatureGPRegressor, choice, model_size
+from rfgp.sklearn import RandomFeatureGPClassifier, RandomFeatureGPRegressor, choice, labels, model_size
 from rfgp.training import CompositeLikelihood, auto, costs, objectives, session, timing, tuning
 from rfgp.training.minibatches import MinibatchTraining
 from rfgp.training.near_rows import NearRows
-from rfgp.training.neighbors import NeighborObjective
+from rfgp.training.neighbors import NeighborObjective, UnconditionedObjective
 from rfgp.training.run import Maximization
 
 ROWS, PER_ROW, GRADIENT = 600, 0.01, 10.0
@@ -124,7 +124,7 @@ def test_sizes_that_are_too_large_are_not_measured(monkeypatch):
         kernel = rfgp.approximate(RBFKernel(), size.num_features, input_dim=1, method="fourier", seed=0)
         return WeightSpaceGP(kernel, GaussianLikelihood())
 
-    monkeypatch.setattr(model_size, "_fit_seconds", seconds)
+    monkeypatch.setattr(model_size, "condition_seconds", seconds)
     x, y = (part.float() for part in rows(20))
     limit = timing.Deadline.after(10.0)
     found = model_size.timed_size(lambda size: size, make, x, y, limit, 0.0, takes_evidence=False)
@@ -134,7 +134,7 @@ def test_sizes_that_are_too_large_are_not_measured(monkeypatch):
 
 
 def test_no_size_is_measured_where_the_first_fit_took_all_time(monkeypatch):
-    monkeypatch.setattr(model_size, "_fit_seconds", lambda *args: pytest.fail("measured after the end"))
+    monkeypatch.setattr(model_size, "condition_seconds", lambda *args: pytest.fail("measured after the end"))
 
     def make(size):
         kernel = rfgp.approximate(RBFKernel(), size.num_features, input_dim=1, method="fourier", seed=0)
@@ -238,7 +238,9 @@ def test_rows_of_a_tuning_are_as_many_as_their_searches_and_evaluations_have_tim
     assert clock.now == measuring
     assert len(made.held) == int(0.1 * (limit - measuring) / (SEARCH + PREDICT))
     training.follow(made.stages((tuning.PlannedStage(3000, evaluations, True),)))
-    assert set(clock.evaluations) == {int((limit - measuring) / (SEARCH + 3.0 * evaluations * PREDICT))}
+    starting = 128 * (SEARCH + 4 * PREDICT)
+    rows_of_stage = int((limit - measuring - starting) / (SEARCH + 3.0 * evaluations * PREDICT))
+    assert set(clock.evaluations) == {rows_of_stage}
     assert 0.8 * limit <= clock.now <= 1.2 * limit
 
 
@@ -247,3 +249,59 @@ def test_a_tuning_judges_no_fewer_rows_than_can_decide_and_makes_its_first_stage
     assert len(made.held) == 256
     training.follow(made.stages((tuning.PlannedStage(3000, 4, True), tuning.PlannedStage(3000, 4, True))))
     assert clock.evaluations == [256] and len(training.stages) == 1
+
+
+def test_a_stage_with_a_share_of_too_few_rows_leaves_time_for_the_next(clock, tuned):
+    """It takes the fewest rows, not all the time that is left, without which each lengthscale is not learned at all."""
+    made, training = tuned(64.0)
+    training.follow(made.stages((tuning.PlannedStage(3000, 4, True), tuning.PlannedStage(3000, 4, True))))
+    assert set(clock.evaluations) == {256} and len(training.stages) == 2
+
+
+def test_the_covariance_of_outputs_with_missing_values_is_learned_in_time(clock, tuned):
+    limit, (x, y) = 400.0, rows(2100)
+    outputs = torch.stack([y, y.square(), 1.0 - y], dim=-1)
+    outputs[::7, 1] = math.nan
+    kernel = MultitaskKernel(RBFKernel(), num_tasks=3, rank=3).double()
+    several = WeightSpaceGP(
+        rfgp.approximate(kernel, 4, input_dim=1, seed=0), MultitaskGaussianLikelihood(3).double(), None
+    )
+    summary = rfgp.fit(several, x, outputs, strategy="neighbors", time_limit=limit, progress=False)
+    assert 0.6 * limit <= clock.now <= 1.2 * limit
+    assert len(summary.stages) > 2
+
+
+def test_a_fit_that_is_not_made_takes_no_time(clock):
+    objective = UnconditionedObjective(model(), *rows(2100), None)
+    assert session.Training(objective, False, 100, timing.Deadline(1e4)).fit_seconds == 0.0
+
+
+def test_what_a_fit_takes_is_measured_on_more_rows_where_these_are_quick(monkeypatch, clock):
+    """Ten seconds that any fit takes are no ten seconds for every 256 rows."""
+    monkeypatch.setattr(
+        objectives, "log_evidence", lambda _, data: clock.spend(1000 + len(data.x), False) or torch.zeros(())
+    )
+    objective = objectives.WeightSpaceObjective(model(), *rows(20_000), None)
+    assert costs.fit_seconds(objective, timing.Deadline(4e3)) == pytest.approx((12.56, 210.0))
+
+
+def test_the_fit_of_a_size_is_counted_once(monkeypatch):
+    """The search has what the two fits leave, to the rows that teach and to those held out; it makes the first."""
+    monkeypatch.setattr(model_size, "condition_seconds", lambda *args: 2.0)
+
+    def make(size):
+        kernel = rfgp.approximate(RBFKernel(), size.num_features, input_dim=1, method="fourier", seed=0)
+        return WeightSpaceGP(kernel, GaussianLikelihood())
+
+    x, y = (part.float() for part in rows(20))
+    limit = timing.Deadline.after(10.0)
+    found = model_size.timed_size(lambda size: size, make, x, y, limit, 1.0, takes_evidence=False)
+    assert 6.0 < found.training_seconds <= 7.0
+
+
+def test_features_of_classes_are_not_tried_where_their_fits_take_longer_than_there_is_time(monkeypatch):
+    monkeypatch.setattr(labels, "condition_seconds", lambda *_: 100.0, raising=False)
+    monkeypatch.setattr(labels, "choose_alpha", lambda *_: pytest.fail("features were fitted"))
+    x, y = rows(1400)
+    made = RandomFeatureGPClassifier(kernel="rbf", time_limit=60.0, max_evaluations=4, random_state=0)
+    assert made.fit(x.numpy(), y.numpy() > 0.0).score(x.numpy(), y.numpy() > 0.0) > 0.9
