@@ -25,7 +25,8 @@ _FIT_SHARE, _CELLS_SHARE, _EVIDENCE_SHARE = 0.35, 0.7, 0.03
 where its evidence is evaluated again and again, because the exact kernel of few rows cannot tell parameters."""
 _SMALLEST_TRAINING_SHARE, _FEWEST_SECONDS = 0.2, 0.01
 _PROBE_ROWS, _FEWEST_PROBED = 2048, 256
-_FEWEST_FEATURES, _FEWEST_NEIGHBORS = 32, 16
+_FEWEST_FEATURES, _FEWEST_NEIGHBORS, _FEWEST_ROWS_NEAR, _CELLS_NEAR = 32, 16, 8, 320
+"""Of rows with several cells: neighbors are fewer where 16 have more cells, but at least eight."""
 _FITS = 4
 """As many fits as outputs allow at any size have to fit into a time limit where sizes are measured."""
 _OPERATIONS_PER_SECOND, _MOST_OPERATIONS = 1e9, 5e9
@@ -45,7 +46,8 @@ class ModelSize(NamedTuple):
         """A size for rows of so many cells, which blocks count, whose weights are as many."""
         if count == 1 or self.block_size is None:
             return self
-        neighbors = None if self.num_neighbors is None else max(_FEWEST_NEIGHBORS, self.num_neighbors // count)
+        least = min(_FEWEST_NEIGHBORS, max(_FEWEST_ROWS_NEAR, _CELLS_NEAR // count))
+        neighbors = None if self.num_neighbors is None else max(least, self.num_neighbors // count)
         return self._replace(
             num_features=max(_FEWEST_FEATURES, self.num_features // count),
             num_neighbors=neighbors,

@@ -15,11 +15,11 @@ from ..linalg.prediction_errors import prediction_errors, student_log_density
 from ..models import WeightSpaceGP
 from .composite_likelihood import Observations
 from .correlated_cells import MOST_CELLS, CellCovariances, CorrelatedCells
-from .missing_cells import complete, covariance_of_pairs, pairwise_covariance, positive_definite
+from .missing_cells import pairwise_covariance, positive_definite
 from .near_rows import NearRows
 from .objectives import WeightSpaceObjective
 from .output_covariances import write_covariance, write_noise
-from .output_variances import OutputVariances, profiled_variances
+from .output_variances import OutputVariances, masked_variances, profiled_variances
 from .parts import Parts
 from .starts import random_rows
 from .stationary import covariance, stationary_parts
@@ -58,7 +58,6 @@ class IndependentOutputs(Observations):
         super().__init__(objective, kernel.data_covar_module)
         self.tasks, self.residual = kernel.task_covar_module, residual
         self.variances, self.log_scale = variances, log_scale
-        self.has_gaps = bool(residual.isnan().any())
         self.num_factors = residual.shape[-1]
 
     @property
@@ -69,8 +68,6 @@ class IndependentOutputs(Observations):
         residual = self.residual[groups].mT
         matrix = self.variances.covariance(covariance(self.kernel, self.x[groups]))
         log_scale = self.log_scale.unsqueeze(-1)
-        if not self.has_gaps:
-            return (student_log_density(*prediction_errors(matrix, residual, targets)) - log_scale).sum((-2, -1))
         is_known = ~residual.isnan()
         inside = is_known.unsqueeze(-1) & is_known.unsqueeze(-2)
         identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
@@ -87,19 +84,7 @@ class IndependentOutputs(Observations):
         return StationaryRows(parts.points, *columns, scale, parts.alpha, parts.profile, True, self.log_scale)
 
     def profile(self, groups: Tensor) -> None:
-        matrix, residual = covariance(self.kernel, self.x[groups]), self.residual[groups]
-        if not self.has_gaps:
-            self.variances.set(*profiled_variances(matrix, residual))
-            return
-        scale, noise = self.variances.scale.detach().clone(), self.variances.noise.detach().clone()
-        for output, column in enumerate(residual.unbind(-1)):
-            rows = ~column[:, -1].isnan()
-            if rows.any():
-                known = (~column[rows].isnan()).to(matrix)
-                inside = known.unsqueeze(-1) * known.unsqueeze(-2)
-                values = column[rows].nan_to_num().unsqueeze(-1)
-                scale[output], noise[output] = profiled_variances(matrix[rows] * inside, values)
-        self.variances.set(scale, noise)
+        self.variances.set(*profiled_variances(covariance(self.kernel, self.x[groups]), self.residual[groups]))
 
 
 @torch.no_grad()
@@ -111,8 +96,8 @@ def covariances_of(model: WeightSpaceGP, kernel: MultitaskKernel) -> tuple[Tenso
 class RotatedOutputs(IndependentOutputs):
     r"""Several outputs with :math:`\Gamma = W \mathrm{diag}(s) W^\top` and noise :math:`W \mathrm{diag}(n) W^\top`.
 
-    W has the autocorrelation factors of the targets, or those of the model. The largest factors teach the kernel.
-    Missing cells count as their means given the row.
+    W has the autocorrelation factors of the targets, or those of the model. The largest factors teach the kernel. No
+    cells are missing.
 
     :param initialize: whether W, s and n come from the data.
     """
@@ -127,7 +112,6 @@ class RotatedOutputs(IndependentOutputs):
         else:
             function, rest = covariances_of(model, kernel)
             self.factors, noise = joint_factors(function + rest, rest)
-        complete(residual, covariance_of_pairs(residual))
         self.rotated = torch.linalg.solve(self.factors, residual.mT).mT
         sizes = (self.factors / self.factors.norm(dim=-1, keepdim=True)).norm(dim=0)
         self.leading = sizes.argsort(descending=True)[:MOST_LEADING]
@@ -156,7 +140,7 @@ class RotatedOutputs(IndependentOutputs):
 class MaskedOutputs(IndependentOutputs):
     """Several outputs of which cells are missing, each by itself; their covariance is learned at the end.
 
-    The noise of outputs counts as independent.
+    The outputs of which most cells are known teach the kernel. The noise of outputs counts as independent.
 
     :param initialize: whether variances come from the data, not from the model.
     """
@@ -171,7 +155,14 @@ class MaskedOutputs(IndependentOutputs):
         scale, noise = torch.ones_like(self.units), torch.full_like(self.units, _MASKED_NOISE)
         if not initialize:
             scale, noise = (part.diagonal() / self.units.square() for part in covariances_of(model, kernel))
-        super().__init__(objective, kernel, residual / self.units, OutputVariances(scale, noise), self.units.log())
+        self.every, self.start = residual / self.units, OutputVariances(scale, noise)
+        self.leading = (~residual.isnan()).sum(0).argsort(descending=True, stable=True)[:MOST_LEADING].sort().values
+        variances = OutputVariances(scale[self.leading], noise[self.leading])
+        super().__init__(objective, kernel, self.every[:, self.leading], variances, self.units[self.leading].log())
+
+    def profile(self, groups: Tensor) -> None:
+        matrix, residual = covariance(self.kernel, self.x[groups]), self.residual[groups]
+        self.variances.set(*masked_variances(matrix, residual, self.variances))
 
     @torch.no_grad()
     def write(self, deadline: Deadline = NEVER) -> None:
@@ -179,18 +170,21 @@ class MaskedOutputs(IndependentOutputs):
         near = NearRows(self.x)
         rows = random_rows(len(self.x), _MASKED_ROWS).to(self.x.device)
         groups = near.groups(self.kernel, rows, _NEIGHBORS)
-        self.profile(
-            groups[: deadline.affordable(lambda count: self.profile(groups[:count]), len(groups), _FEWEST_ROWS)]
-        )
-        scale, noise = self.variances.scale, self.variances.noise
-        function = pairwise_covariance(self.residual)
+
+        def variances(count: int) -> tuple[Tensor, Tensor]:
+            some = groups[:count]
+            return masked_variances(covariance(self.kernel, self.x[some]), self.every[some], self.start)
+
+        scale, noise = variances(deadline.affordable(variances, len(groups), _FEWEST_ROWS))
+        function = pairwise_covariance(self.every)
         function.diagonal().mul_(scale / (scale + noise))
         root = (scale / function.diagonal()).sqrt()
         function = positive_definite(function * root.unsqueeze(-1) * root)
-        rows = random_rows(len(self.x), _CELL_ROWS).to(self.x.device)
-        groups = near.groups(self.kernel, rows, MOST_CELLS // len(self.units) - 1)
-        learned = CellCovariances(function, noise)
-        CorrelatedCells(self.objective, self.kernel, self.residual, learned).learn(groups, deadline)
+        learned, num_neighbors = CellCovariances(function, noise), MOST_CELLS // len(self.units) - 1
+        if num_neighbors > 0:
+            rows = random_rows(len(self.x), _CELL_ROWS).to(self.x.device)
+            groups = near.groups(self.kernel, rows, num_neighbors)
+            CorrelatedCells(self.objective, self.kernel, self.every, learned).learn(groups, deadline)
         write_covariance(self.tasks, learned.function * self.units.unsqueeze(-1) * self.units)
         write_noise(self.model.likelihood, torch.diag(learned.noise * self.units.square()))
 
@@ -213,12 +207,12 @@ def autocorrelation_factors(residual: Tensor, groups: Tensor) -> Tensor:
     C is the covariance of the outputs, and E half that of the differences of near rows: what is noise in one output
     alone, such as spikes, becomes a factor of its own.
 
-    :param residual: outputs without their means, (N, T), with NaN for missing cells.
+    :param residual: outputs without their means, (N, T).
     :param groups: rows and others near them, (n, 2).
 
     Source: P. Switzer and A. A. Green, Min/max autocorrelation factors for multivariate spatial imagery, 1984.
     """
-    scale = residual.square().nanmean(0).sqrt()
+    scale = residual.square().mean(0).sqrt()
     scale = torch.where(scale > 0, scale, 1.0)
     unit = residual / scale
     differences = unit[groups[:, 0]] - unit[groups[:, 1]]

@@ -16,7 +16,7 @@ from torch import Tensor
 from .classes import Classes
 from .composite_likelihood import Observations
 from .exact_regression import ExactRegression, exact_regression
-from .independent_outputs import MOST_LEADING, MaskedOutputs, RotatedOutputs
+from .independent_outputs import MaskedOutputs, RotatedOutputs
 from .noise_check import has_one_noise, raise_noise
 from .objectives import WeightSpaceObjective
 from .session import Stage, Training
@@ -56,8 +56,7 @@ class NeighborObjective(WeightSpaceObjective):
             is_free = type(kernel.task_covar_module) is IndexKernel and not kernel.data_covar_module.batch_shape
             if type(likelihood) is not MultitaskGaussianLikelihood or not is_free or self.y.is_complex():
                 raise _refused("a MultitaskKernel that learns its covariance, with a MultitaskGaussianLikelihood")
-            is_masked = bool(self.y.isnan().any()) and self.y.shape[-1] <= MOST_LEADING
-            return (MaskedOutputs if is_masked else RotatedOutputs)(self, kernel, initialize)
+            return (MaskedOutputs if self.y.isnan().any() else RotatedOutputs)(self, kernel, initialize)
         regression = exact_regression(self)
         if not regression.is_plain:
             raise _refused("one output, a MultitaskKernel or Dirichlet classes")

@@ -66,3 +66,20 @@ def profiled_variances(matrix: Tensor, residual: Tensor) -> tuple[Tensor, Tensor
         best = torch.where(is_better, density, best)
         scale, noise = torch.where(is_better, size, scale), torch.where(is_better, ratio * size, noise)
     return scale, noise
+
+
+def masked_variances(matrix: Tensor, residual: Tensor, start: OutputVariances) -> tuple[Tensor, Tensor]:
+    """The same of outputs of which cells are missing, each from its known cells.
+
+    :param residual: (B, n, T), with NaN for missing cells.
+    :param start: what an output has of which no last cell is known.
+    """
+    scale, noise = start.scale.detach().clone(), start.noise.detach().clone()
+    for output, column in enumerate(residual.unbind(-1)):
+        rows = ~column[:, -1].isnan()
+        if rows.any():
+            known = (~column[rows].isnan()).to(matrix)
+            inside = known.unsqueeze(-1) * known.unsqueeze(-2)
+            values = column[rows].nan_to_num().unsqueeze(-1)
+            scale[output], noise[output] = profiled_variances(matrix[rows] * inside, values)
+    return scale, noise

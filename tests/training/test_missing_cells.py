@@ -1,4 +1,4 @@
-"""Cells that are missing are replaced by their means given the other cells of the row."""
+"""Covariances of outputs of which cells are missing."""
 
 from __future__ import annotations
 
@@ -6,29 +6,17 @@ import math
 
 import torch
 
-from rfgp.training.missing_cells import complete, pairwise_covariance
-
-COUNT = 5
-
-
-def test_cells_are_means_given_the_others_of_the_row():
-    generator = torch.Generator().manual_seed(0)
-    root = torch.randn(COUNT, COUNT, generator=generator, dtype=torch.float64)
-    values, vectors = torch.linalg.eigh(root @ root.mT)
-    covariance = vectors[:, 1:] * values[1:] @ vectors[:, 1:].mT + values[0] * torch.eye(COUNT, dtype=torch.float64)
-    residual = torch.randn(8, COUNT, generator=generator, dtype=torch.float64)
-    is_missing = torch.rand(8, COUNT, generator=generator) < 0.4
-    is_missing[0] = False
-    wanted = residual.clone()
-    for row, missing in zip(wanted, is_missing, strict=True):
-        known = ~missing
-        row[missing] = covariance[missing][:, known] @ torch.linalg.solve(covariance[known][:, known], row[known])
-    found = residual.masked_fill(is_missing, math.nan)
-    complete(found, root @ root.mT)
-    torch.testing.assert_close(found, wanted)
+from rfgp.training.missing_cells import covariance_of_pairs, pairwise_covariance
 
 
 def test_covariances_are_those_of_rows_that_have_both():
     rows = torch.tensor([[1.0, 2.0], [-1.0, math.nan], [3.0, -1.0]], dtype=torch.float64)
     wanted = torch.tensor([[11.0 / 3.0, -0.5], [-0.5, 2.5]], dtype=torch.float64)
     torch.testing.assert_close(pairwise_covariance(rows), wanted)
+
+
+def test_covariances_of_pairs_are_means_over_the_rows_that_have_both():
+    nan = torch.nan
+    residual = torch.tensor([[1.0, nan, 3.0], [nan, 2.0, nan], [4.0, nan, nan], [5.0, 6.0, nan]], dtype=torch.float64)
+    wanted = [[42.0 / 3.0, 30.0, 3.0], [30.0, 20.0, 0.0], [3.0, 0.0, 9.0]]
+    torch.testing.assert_close(covariance_of_pairs(residual), torch.tensor(wanted, dtype=torch.float64))

@@ -195,23 +195,27 @@ def test_outputs_learn_their_covariances(share_missing):
     assert 0.4 < correlation < 0.95
 
 
-def test_no_output_with_missing_cells_is_overconfident():
-    count, seen, outputs = 600, 450, 6
+@pytest.mark.parametrize("outputs", [6, 12])
+def test_outputs_with_missing_cells_have_their_own_noise_and_are_not_overconfident(outputs):
+    count, seen = 600, 450
     generator = torch.Generator().manual_seed(0)
     first, second = x = 4.0 * torch.rand(count, 2, generator=generator).mT
     waves = [(2.0 * first).sin(), second.cos() * first, (first * second).sin(), (3.0 * second).cos()]
     function = torch.stack(waves, dim=-1) @ torch.randn(4, outputs, generator=generator)
-    y = function + torch.logspace(-2.0, -0.5, outputs) * torch.randn(count, outputs, generator=generator)
+    deviations = torch.logspace(-2.0, -0.5, outputs)
+    y = function + deviations * torch.randn(count, outputs, generator=generator)
     y[torch.rand(count, outputs, generator=generator) < 0.3] = math.nan
     x = x.mT
     kernel = MultitaskKernel(MaternKernel(nu=1.5, ard_num_dims=2), num_tasks=outputs, rank=outputs)
-    kernel = rfgp.approximate(kernel, 96, method="landmarks", train_inputs=x[:seen])
+    kernel = rfgp.approximate(kernel, 576 // outputs, method="landmarks", train_inputs=x[:seen])
     mean, likelihood = MultitaskMean(ConstantMean(), outputs), MultitaskGaussianLikelihood(outputs)
     model = rfgp.WeightSpaceGP(kernel, likelihood, mean, block_size=64)
     rfgp.fit(model, x[:seen], y[:seen], strategy="neighbors", max_evaluations=15)
     posterior = model.posterior(x[seen:])
     errors = (posterior.mean - function[seen:]) / posterior.variance.sqrt()
     assert (errors.abs() > 1.96).double().mean(0).max() < 0.05 + 4.0 * (0.05 * 0.95 / (count - seen)) ** 0.5
+    ratios = model.measured_noise.covariance().diagonal().sqrt() / deviations
+    assert 0.5 < ratios.min() < ratios.max() < 2.0
 
 
 def test_parameters_of_a_model_are_where_training_goes_on():

@@ -13,7 +13,6 @@ from rfgp.models import WeightSpaceGP, WeightSpaceVariationalGP
 from rfgp.training import Stage, Strategy
 from rfgp.training.ascent import Maximizer, NoValueError
 from rfgp.training.coordinates import Coordinates
-from rfgp.training.missing_cells import covariance_of_pairs
 from rfgp.training.moments import data_moments
 from rfgp.training.parts import parts_of
 
@@ -82,10 +81,3 @@ def test_bounds_at_zero_are_no_ends():
     coordinates = Coordinates(parts_of(made), data_moments(X, Y.unsqueeze(-1)))
     ((_, side, value),) = coordinates.at_bounds(coordinates.values())
     assert side == "lower" and value == pytest.approx(1e-4)
-
-
-def test_covariances_of_pairs_are_means_over_the_rows_that_have_both():
-    nan = torch.nan
-    residual = torch.tensor([[1.0, nan, 3.0], [nan, 2.0, nan], [4.0, nan, nan], [5.0, 6.0, nan]])
-    wanted = [[42.0 / 3.0, 30.0, 3.0], [30.0, 20.0, 0.0], [3.0, 0.0, 9.0]]
-    torch.testing.assert_close(covariance_of_pairs(residual), torch.tensor(wanted))
