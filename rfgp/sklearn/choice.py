@@ -16,6 +16,7 @@ from .._support import checks
 from ..approximation.entry import approximate
 from ..inference.sums.additive_mean import AdditiveMean
 from ..models import WeightSpaceGP
+from ..training import timing
 from ..training.comparison import compare, neighbor_score
 from ..training.costs import covariance_seconds, slowness
 from ..training.starts import random_rows
@@ -36,8 +37,9 @@ _MOST_CELLS, _MOST_OPERATIONS = 64, 2e7
 """The most that models with blocks have: cells of a row, and operations C D^2 of a prediction of C classes, with D up
 to 512. By blocks 1,200 rows of 60 cells gain .35 nats, take 18 s, and 1.3 s for the predictions of 100. 76 classes are
 too many: 40 gain .005 nats by blocks, 200 lose .02 and are predicted nine times as slowly."""
-_ROWS_PER_WEIGHT, _GAIN_OF_MAP = 10, 0.02
-"""Rows for every weight of a linear map, with fewer of which it follows noise, and the nats that it has to gain."""
+_ROWS_PER_WEIGHT, _GAIN_OF_MAP, _SHARE_OF_MAPS = 10, 0.02, 0.5
+"""Rows for every weight of a linear map, with fewer of which it follows noise, the nats that it has to gain, and the
+part of the time that is left that its choice may take, which is about as long as that of a kernel."""
 _OF_MAPS = ("matern52", "matern32")
 """What is chosen from with a map: with it the Gaussian kernel is confident where functions are not so smooth."""
 _GAIN_OF_FUNCTIONS, _LOSS_AT_FIRST = 0.02, 0.01
@@ -82,10 +84,10 @@ def chosen_parts(make: MakeParts, kernel: str | Kernel, x: Tensor, y: Tensor, de
     names = KERNELS[::2] if y.dim() > 1 else KERNELS
     if deadline.is_set and not deadline.allows(len(names) * covariance_seconds(y) / _SHARE_OF_TIME):
         return make(KERNELS[0])  # the covariance of the outputs is learned with each
-    options = {name: make(name) for name in names}
+    options, began = {name: make(name) for name in names}, timing.clock()
     chosen, scores = _best(options, x, y, deadline)
-    num_columns = x.shape[-1]
-    if num_columns < 2 or len(x) < _ROWS_PER_WEIGHT * num_columns**2 or not deadline.allows():
+    num_columns, has_time = x.shape[-1], deadline.share(_SHARE_OF_MAPS).allows(timing.clock() - began)
+    if num_columns < 2 or len(x) < _ROWS_PER_WEIGHT * num_columns**2 or not has_time:
         return options[chosen]._replace(is_tuned=True)
     mapped = {name: _with_map(options[name], x) for name in _OF_MAPS}
     best, with_maps = _best(mapped, x, y, deadline, is_tuned=True)

@@ -5,10 +5,13 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from gpytorch.kernels import RBFKernel
+from gpytorch.likelihoods import GaussianLikelihood
+from gpytorch.means import ZeroMean
 
 import rfgp.sklearn.base
 import rfgp.sklearn.model_size
-from rfgp.sklearn import RandomFeatureGPRegressor
+from rfgp.sklearn import RandomFeatureGPRegressor, choice
 from rfgp.sklearn.choice import KERNELS, chosen_parts
 from rfgp.sklearn.comparison import BaselineComparison
 from rfgp.sklearn.scaling import ColumnScaler
@@ -115,3 +118,23 @@ def test_exact_models_learn_from_subsets_of_rows_also_above_the_bound(monkeypatc
     model = RandomFeatureGPRegressor("rbf", random_state=0, max_evaluations=5, average=False).fit(X, Y[:, 0])
     assert model.model_.block_size is None and model.model_.covar_module.num_scalar_features == len(X)
     assert "subset" in str(model.fit_summary_)
+
+
+def test_maps_are_not_compared_where_they_would_take_more_than_half_of_the_time(monkeypatch):
+    """They take as long as the kernels before, which have taken three of five seconds here."""
+    now, compared = [0.0], []
+
+    def best(options, x, y, deadline, is_tuned=False):
+        now[0] += 3.0
+        compared.append(is_tuned)
+        return next(iter(options)), dict.fromkeys(options, 0.0)
+
+    monkeypatch.setattr(timing, "clock", lambda: now[0])
+    monkeypatch.setattr(choice, "_best", best)
+    monkeypatch.setattr(choice, "_with_map", lambda parts, x: parts)
+    x, y = torch.from_numpy(X), torch.from_numpy(Y[:, 0])
+    parts = choice.Parts(RBFKernel(), GaussianLikelihood(), ZeroMean(), 0)
+    for limit, wanted in ((5.0, [False]), (20.0, [False, True])):
+        now[0], compared[:] = 0.0, []
+        assert chosen_parts(lambda name: parts, "auto", x, y, timing.Deadline.after(limit)).is_tuned
+        assert compared == wanted
