@@ -27,8 +27,9 @@ _SMALLEST_TRAINING_SHARE, _FEWEST_SECONDS = 0.2, 0.01
 _PROBE_ROWS, _FEWEST_PROBED = 2048, 256
 _FEWEST_FEATURES, _FEWEST_NEIGHBORS, _FEWEST_ROWS_NEAR, _CELLS_NEAR = 32, 16, 8, 320
 """Of rows with several cells: neighbors are fewer where 16 have more cells, but at least eight."""
-_FITS = 4
-"""As many fits as outputs allow at any size have to fit into a time limit where sizes are measured."""
+_FITS, _FITS_OF_SIZE = 4, 2
+"""As many fits as outputs allow at any size have to fit into a time limit where sizes are measured, and as many of a
+size after its measurement."""
 _OPERATIONS_PER_SECOND, _MOST_OPERATIONS = 1e9, 5e9
 """Of predictions of rows by all others, for N rows with D features: N D^2 operations for every class."""
 
@@ -102,7 +103,8 @@ def timed_size(
     for size in sizes[1:]:
         is_needed = num_cells > 1 and chosen.block_size is None
         most = (_CELLS_SHARE if is_needed else share) * time_limit
-        if chosen.fit_seconds * (size.num_features / chosen.num_features) ** 2 > most:
+        expected = chosen.fit_seconds * (size.num_features / chosen.num_features) ** 2
+        if expected > most or not deadline.allows(after + (_FITS_OF_SIZE + min(1.0, probed / len(x))) * expected):
             break
         cost = condition_seconds(make(size), x, y, probed)
         if cost > most:

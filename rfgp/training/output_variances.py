@@ -10,7 +10,7 @@ from gpytorch.constraints import GreaterThan
 from torch import Tensor
 
 from .._support.constrained import constrained, set_within
-from ..linalg import cholesky
+from ..linalg.cholesky_factor import NoFactorError
 
 _LEAST = 1e-8
 _RATIOS = tuple(10.0 ** (0.5 * power) for power in range(-13, 4))
@@ -45,19 +45,21 @@ def profiled_variances(matrix: Tensor, residual: Tensor) -> tuple[Tensor, Tensor
     r"""Scale and noise (T,) with which the last of n rows are predicted best from the others.
 
     For a ratio of noise and scale the scale is the mean of :math:`\epsilon^2 / v`, where v is the variance of the error
-    :math:`\epsilon` for scale one; the best of some ratios is taken.
+    :math:`\epsilon` for scale one; the best of some ratios is taken, all of them with one eigendecomposition.
 
     :param matrix: the kernel at groups of rows, (B, n, n).
     :param residual: (B, n, T).
+    :raises NoFactorError: where the kernel is not finite.
     """
-    near, last = residual[:, :-1], residual[:, -1]
-    cross = matrix[:, :-1, -1:]
+    if not matrix.isfinite().all():
+        raise NoFactorError
+    values, vectors = torch.linalg.eigh(matrix[:, :-1, :-1])
+    values, cross = values.clamp_min(0.0).unsqueeze(-1), vectors.mT @ matrix[:, :-1, -1:]
+    near, last = vectors.mT @ residual[:, :-1], residual[:, -1]
     best = torch.full_like(last[0], -math.inf)
     scale, noise = torch.ones_like(best), torch.ones_like(best)
     for ratio in _RATIOS:
-        inner = matrix[:, :-1, :-1].clone()
-        inner.diagonal(dim1=-2, dim2=-1).add_(ratio)
-        weights = torch.cholesky_solve(cross, cholesky(inner))
+        weights = cross / (values + ratio)
         variance = matrix[:, -1, -1:] + ratio - (weights * cross).sum(-2)
         error = last - (weights.mT @ near).squeeze(-2)
         size = (error.square() / variance).mean(0).clamp_min(torch.finfo(error.dtype).tiny)

@@ -318,6 +318,9 @@ def test_variances_in_closed_form_are_those_of_the_data():
     scale, noises = profiled_variances(matrix, draws)
     assert float(scale) == pytest.approx(3.0, rel=0.5)
     assert float(noises) == pytest.approx(0.03, rel=0.5)
+    matrix[3, 1, 2] = math.nan
+    with pytest.raises(ValueError, match="are not finite"):
+        profiled_variances(matrix, draws)
 
 
 def test_scores_are_those_of_dense_algebra():

@@ -305,3 +305,24 @@ def test_features_of_classes_are_not_tried_where_their_fits_take_longer_than_the
     x, y = rows(1400)
     made = RandomFeatureGPClassifier(kernel="rbf", time_limit=60.0, max_evaluations=4, random_state=0)
     assert made.fit(x.numpy(), y.numpy() > 0.0).score(x.numpy(), y.numpy() > 0.0) > 0.9
+
+
+def test_sizes_are_measured_where_their_fits_have_time_afterwards(monkeypatch, clock):
+    """Of few rows a measurement takes as long as a fit."""
+
+    def seconds(made, x, y, probe):
+        took = 0.1 * (made.covar_module.num_scalar_features / 256) ** 2
+        clock.now += took
+        return took
+
+    def make(size):
+        kernel = rfgp.approximate(RBFKernel(), size.num_features, input_dim=1, method="fourier", seed=0)
+        return WeightSpaceGP(kernel, GaussianLikelihood())
+
+    monkeypatch.setattr(model_size, "condition_seconds", seconds)
+    monkeypatch.setattr(WeightSpaceGP, "condition", lambda self, *data: self)
+    x, y = (part.float() for part in rows(20))
+    limit = timing.Deadline.after(6.0)
+    found = model_size.timed_size(lambda size: size, make, x, y, limit, 0.0, takes_evidence=False)
+    assert found.num_features == 1024
+    assert clock.now + 2 * found.fit_seconds <= 6.0
