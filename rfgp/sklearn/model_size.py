@@ -30,8 +30,9 @@ _FEWEST_FEATURES, _FEWEST_NEIGHBORS, _FEWEST_ROWS_NEAR, _CELLS_NEAR = 32, 16, 8,
 _FITS, _FITS_OF_SIZE = 4, 2
 """As many fits as outputs allow at any size have to fit into a time limit where sizes are measured, and as many of a
 size after its measurement."""
-_OPERATIONS_PER_SECOND, _MOST_OPERATIONS = 1e9, 5e9
-"""Of predictions of rows by all others, for N rows with D features: N D^2 operations for every class."""
+_OPERATIONS_PER_SECOND, _MOST_OPERATIONS, _FITS_LEFT_OUT = 1e9, 5e9, 8
+"""Of predictions of rows by all others, for N rows with D features: N D^2 operations for every class; with blocks they
+take up to eight fits."""
 
 
 class ModelSize(NamedTuple):
@@ -127,8 +128,13 @@ def condition_seconds(model: WeightSpaceGP, x: Tensor, y: Tensor, num_rows: int 
     return once + (fitted - ready) * max(1.0, len(x) / num_rows)
 
 
-def left_out_seconds(model: WeightSpaceGP, num_rows: int) -> float:
-    """About how long it takes to predict each of some rows by all others; endless where it is not worth it."""
+def left_out_seconds(model: WeightSpaceGP, num_rows: int, of_fit: float = 0.0) -> float:
+    """About how long it takes to predict each of some rows by all others; endless where it is not worth it.
+
+    :param of_fit: the seconds that a fit takes, where these are known.
+    """
     noise, width = model.noise, model.covar_module.num_scalar_features
     operations = float(num_rows * noise.num_systems * (noise.num_outputs * width) ** 2)
-    return operations / _OPERATIONS_PER_SECOND if operations < _MOST_OPERATIONS else math.inf
+    if operations >= _MOST_OPERATIONS:
+        return math.inf
+    return max(operations / _OPERATIONS_PER_SECOND, _FITS_LEFT_OUT * of_fit)

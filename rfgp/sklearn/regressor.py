@@ -283,7 +283,7 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
                 bar.begin("all rows")
                 if near is None and (deadline.allows(once) or not once):
                     model.update(x[held], z[held], weights=None if own is None else own[held])
-            elif self.noise == "normal" and deadline.allows(left_out_seconds(model, len(x))):
+            elif self.noise == "normal" and deadline.allows(left_out_seconds(model, len(x), once)):
                 left_out = model.leave_one_out(x, z, weights=own)
                 moments = [_columns(part.numpy()) for part in (left_out.mean, left_out.variance)]
                 comparison.on_left_out(rows, self._judged(rows, np.stack(moments, axis=1)))

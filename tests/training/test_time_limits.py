@@ -326,3 +326,12 @@ def test_sizes_are_measured_where_their_fits_have_time_afterwards(monkeypatch, c
     found = model_size.timed_size(lambda size: size, make, x, y, limit, 0.0, takes_evidence=False)
     assert found.num_features == 1024
     assert clock.now + 2 * found.fit_seconds <= 6.0
+
+
+def test_no_rows_are_left_out_where_that_takes_longer_than_there_is_time(monkeypatch):
+    trained = RandomFeatureGPRegressor._trained
+    monkeypatch.setattr(RandomFeatureGPRegressor, "_trained", lambda *args: (trained(*args)[0], 5.0))
+    monkeypatch.setattr(WeightSpaceGP, "leave_one_out", lambda *_, **options: pytest.fail("rows were left out"))
+    x, y = rows(60)
+    made = RandomFeatureGPRegressor(kernel="rbf", time_limit=30.0, max_evaluations=2, random_state=0)
+    assert made.fit(x.numpy(), y.numpy()).predict(x.numpy()).shape == (60,)
