@@ -167,15 +167,7 @@ class MaskedOutputs(IndependentOutputs):
     @torch.no_grad()
     def write(self, deadline: Deadline = NEVER) -> None:
         """Give the model the covariances of outputs and of noise, whose variances are learned from normal densities."""
-        near = NearRows(self.x)
-        rows = random_rows(len(self.x), _MASKED_ROWS).to(self.x.device)
-        groups = near.groups(self.kernel, rows, _NEIGHBORS)
-
-        def variances(count: int) -> tuple[Tensor, Tensor]:
-            some = groups[:count]
-            return masked_variances(covariance(self.kernel, self.x[some]), self.every[some], self.start)
-
-        scale, noise = variances(deadline.affordable(variances, len(groups), _FEWEST_ROWS))
+        scale, noise = self._known_variances(deadline.affordable(self._known_variances, _MASKED_ROWS, _FEWEST_ROWS))
         function = pairwise_covariance(self.every)
         function.diagonal().mul_(scale / (scale + noise))
         root = (scale / function.diagonal()).sqrt()
@@ -183,10 +175,23 @@ class MaskedOutputs(IndependentOutputs):
         learned, num_neighbors = CellCovariances(function, noise), MOST_CELLS // len(self.units) - 1
         if num_neighbors > 0:
             rows = random_rows(len(self.x), _CELL_ROWS).to(self.x.device)
-            groups = near.groups(self.kernel, rows, num_neighbors)
+            groups = NearRows(self.x).groups(self.kernel, rows, num_neighbors)
             CorrelatedCells(self.objective, self.kernel, self.every, learned).learn(groups, deadline)
         write_covariance(self.tasks, learned.function * self.units.unsqueeze(-1) * self.units)
         write_noise(self.model.likelihood, torch.diag(learned.noise * self.units.square()))
+
+    def _known_variances(self, count: int) -> tuple[Tensor, Tensor]:
+        """Scale and noise of each output, from as many of its known cells given the known ones near them."""
+        scale, noise = self.start.scale.detach().clone(), self.start.noise.detach().clone()
+        for output, column in enumerate(self.every.unbind(-1)):
+            known = (~column.isnan()).nonzero().squeeze(-1)
+            if len(known) < 2:
+                continue
+            rows, size = random_rows(len(known), count).to(known.device), min(_NEIGHBORS, len(known) - 1)
+            groups = known[NearRows(self.x[known]).groups(self.kernel, rows, size)]
+            matrix = covariance(self.kernel, self.x[groups])
+            scale[output], noise[output] = profiled_variances(matrix, column[groups].unsqueeze(-1))
+        return scale, noise
 
 
 def joint_factors(total: Tensor, part: Tensor) -> tuple[Tensor, Tensor]:

@@ -195,6 +195,19 @@ def test_outputs_learn_their_covariances(share_missing):
     assert 0.4 < correlation < 0.95
 
 
+def test_outputs_of_which_few_cells_are_known_have_their_own_noise():
+    """Each is learned from its known cells, given those known near them, not from what is known of the nearest rows."""
+    x = inputs(3000)
+    y = torch.stack([(2.0 * x[:, 0]).sin(), (2.0 * x[:, 1]).cos(), x.prod(-1).sin()], dim=-1) + 0.3 * noise(3000, 3)
+    y[torch.rand(3000, 3, generator=torch.Generator().manual_seed(3)) < 0.95] = math.nan
+    kernel = MultitaskKernel(MaternKernel(2.5, ard_num_dims=2), num_tasks=3, rank=3)
+    likelihood = MultitaskGaussianLikelihood(3)
+    model = rfgp.WeightSpaceGP(wide(kernel, 2), likelihood, MultitaskMean(ConstantMean(), 3))
+    rfgp.fit(model, x, y, strategy="neighbors", max_evaluations=32)
+    found = model.measured_noise.covariance().diagonal().sqrt()
+    assert 0.15 < found.min() < found.max() < 0.45
+
+
 @pytest.mark.parametrize("outputs", [6, 12])
 def test_outputs_with_missing_cells_have_their_own_noise_and_are_not_overconfident(outputs):
     count, seen = 600, 450
