@@ -204,14 +204,16 @@ class RandomFeatureGPRegressor(MultiOutputMixin, RegressorMixin, RandomFeatureGP
             if noise == "student" and weights is not None:
                 raise ValueError('expected no sample_weight beside noise="student", got some; use noise="normal"')
             warn_of_copies(inputs, _columns(targets))
-            if len(targets) < _FEWEST_ROWS:
+            self._num_target_axes = targets.ndim
+            self._num_observed = (~np.isnan(_columns(targets))).sum(0)
+            is_few = self._num_observed < _FEWEST_ROWS
+            if is_few.any():
+                which = "the targets" if is_few.all() else f"targets {', '.join(map(str, is_few.nonzero()[0][:5]))}"
                 warnings.warn(
-                    f"fewer than {_FEWEST_ROWS} rows do not tell how far targets vary: intervals mean nothing",
+                    f"fewer than {_FEWEST_ROWS} known values do not tell how far {which} vary: intervals mean nothing",
                     UserWarning,
                     stacklevel=3,
                 )
-            self._num_target_axes = targets.ndim
-            self._num_observed = (~np.isnan(_columns(targets))).sum(0)
             self._has_more_rows = has_more_rows
             is_averaged = self._averages(inputs, targets, weights, deadline)
             self._tell(self._size(inputs, targets, is_averaged))

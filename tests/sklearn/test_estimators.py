@@ -342,8 +342,11 @@ def test_intervals_of_a_few_rows():
             covered.append(((lower < y[4:]) & (y[4:] < upper)).mean())
     error = np.std(covered) / len(covered) ** 0.5
     assert np.mean(covered) + 3.0 * error > 0.95 and np.mean(covered) > 0.9
-    with pytest.warns(UserWarning, match="fewer than 3 rows do not tell how far targets vary"):
+    with pytest.warns(UserWarning, match="fewer than 3 known values do not tell how far the targets vary"):
         RandomFeatureGPRegressor().fit(x[:2], y[:2])
+    several = np.column_stack([y, np.where(np.arange(54) < 2, y, np.nan), y])
+    with pytest.warns(UserWarning, match="fewer than 3 known values do not tell how far targets 1 vary"):
+        regressor().fit(x, several)
 
 
 def test_parameters_of_few_first_rows_are_not_kept():
